@@ -54,7 +54,7 @@ $(BUILD)/shallow_water: examples/shallow_water.c
 $(BUILD)/mg: examples/mg.c
 $(BUILD)/unet: examples/unet.c
 
-$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h examples/train_options.h examples/train_files.h examples/train_plan.h dpar.h
+$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h examples/gpt_host.h examples/train_options.h examples/train_files.h examples/train_plan.h dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o $@ -lm
 
@@ -127,7 +127,7 @@ fuzz:
 
 install: dpar.h bindings/fortran/dpar.f90
 	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/dpar/fortran
-	cp dpar.h dpar_mpi.h $(DESTDIR)$(PREFIX)/include/
+	cp dpar.h dpar_mpi.h dpar_cuda.h dpar_nccl.h $(DESTDIR)$(PREFIX)/include/
 	cp bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(DESTDIR)$(PREFIX)/share/dpar/fortran/
 	sed 's|@PREFIX@|$(PREFIX)|' tools/dpar.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpar.pc
 

@@ -3637,6 +3637,41 @@ typedef struct dpar_mem_moments {
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
+/* A norm of spatial.h, what is of one rank. The sets are those of moments. In f64, with inverse and
+ * mean from saved, scale and shift of the channel; sums in an order that is fixed by the sizes. */
+enum {
+    DPAR_MEM_NORM_MERGE,   /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
+                              in `all`, merged in the order of the ranks; without points mean 0 */
+    DPAR_MEM_NORM_APPLY,   /* to = inverse scale (x - mean) + shift */
+    DPAR_MEM_NORM_SUMS,    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean);
+                              total[set] = sum over its planes, in order, of scale sums[plane], and
+                              of points; both of sums[plane] are added, in order of the samples, to
+                              shift_gradient and scale_gradient[channel] */
+    DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
+                              n), n = total[2] or, if that is less, 1 */
+};
+typedef struct dpar_mem_planes {
+    void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
+    int64_t step; /* elements from plane to plane */
+    int64_t stride[DPAR_MAX_DIMS];
+} dpar_mem_planes;
+typedef struct dpar_mem_norm {
+    int32_t phase;
+    int32_t type;              /* of x, dy, to, scale, shift: F64, F32 */
+    int64_t planes;            /* samples x channels */
+    int32_t channels, groups;  /* as moments */
+    int32_t ranks;             /* MERGE: of `all` */
+    int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
+    dpar_mem_planes x, dy, to; /* to may be x or dy */
+    int64_t extent[DPAR_MAX_DIMS];
+    const void *scale, *shift; /* [channels]; NULL: 1, 0 */
+    double epsilon;
+    const double *all;                       /* [ranks][sets][3] */
+    double *saved;                           /* [sets][2]; MERGE writes, the others read it */
+    double *sums, *total;                    /* [planes][2], [sets][3] */
+    double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
+} dpar_mem_norm;
+
 /* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
  * F32 (F64 rounded to it first), each operation rounded to nearest even:
  *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
@@ -3673,7 +3708,9 @@ typedef struct dpar_mem {
     /* Returns when all moves and operations are done. */
     dpar_status (*wait)(void *ctx);
     /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice. */
+     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
+     * Whole pages are locked, and CUDA copies no array of which a part is: memory of plans (of ddp,
+     * fsdp, halos, the others) best begins and ends with pages of its own. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
     /* n spans, of which none writes what another one reads or writes. */
@@ -3692,6 +3729,7 @@ typedef struct dpar_mem {
     dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
     dpar_status (*quantize)(void *ctx, const dpar_mem_quantize *quantize);
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
+    dpar_status (*norm)(void *ctx, const dpar_mem_norm *norm);
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
@@ -3699,9 +3737,9 @@ typedef struct dpar_mem {
 DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge
- * and moments, where roots, exponentials and orders of sums may differ in the last bits of f64.
- * wait, pin and unpin do nothing. Local. */
+ * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge,
+ * moments and norm, where roots, exponentials and orders of sums may differ in the last bits of
+ * f64. wait, pin and unpin do nothing. Local. */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== run/comm.h ==== */
@@ -4027,7 +4065,8 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
  * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
- * n of the communicator. Arrays lie in host memory, dense in C order of a shape.
+ * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
+ * the host's), dense in C order of a shape.
  *
  * What one rank sends another is one stream: its boxes in the order of the list, small ones
  * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
@@ -4038,14 +4077,20 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
  * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
  * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
  * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
- * result depends neither on the way of moving nor on who comes first. */
+ * result depends neither on the way of moving nor on who comes first.
+ *
+ * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
+ * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
+ * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
+ * no two boxes of a message may be one place. */
 
 /* ---- one box --------------------------------------------------------------------------------- */
 
 /* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
- * C order. Arrays are aligned to the type; they do not overlap. E_ARG or E_RANGE with a sentence:
- * the box is not inside the shape, a type without whole bytes (F4), NULL. Local. Runs go at the
- * speed of memcpy, single elements at that of their cache lines. O(elements). */
+ * C order, in the host's memory. Arrays are aligned to the type; they do not overlap. E_ARG or
+ * E_RANGE with a sentence: the box is not inside the shape, a type without whole bytes (F4), NULL.
+ * Local. Runs go at the speed of memcpy, single elements at that of their cache lines. O(elements).
+ */
 DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
                                    int32_t type, void *message, dpar_why *why);
 /* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
@@ -4073,8 +4118,12 @@ typedef struct dpar_move_options {
     const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
                                  larger than the local shape (padding); NULL: the local shape */
     const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
-    void *scratch;            /* NULL: from dpar_comm_alloc, and given back */
+    void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
+                                 system), and given back */
     int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+    void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
+                                 given back when all is done */
+    int64_t there_bytes;
 } dpar_move_options;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
@@ -4282,14 +4331,15 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; dim after dim, the first dim first, when ordered; never of arrival), and
- * the halos become 0: then neither own cells nor halos
- * may be read or written until end. A rank may wait here for peers that have not yet read what it
- * packed two exchanges ago. COLLECTIVE, in the same order on all ranks of c (E_MISMATCH for ranks
- * that notice another mode); ranks wait for their peers alone. E_PEER, E_TIMEOUT as comm.h: such an
- * error breaks the communicator, its sentence is c->why. E_ARG: another exchange of this plan has
- * not ended (several plans may be under way at a time, also over the same fields if what one
- * writes no other reads); an op or a type that does not combine. */
+ * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
+ * memory may be by themselves and a device's are not; never of arrival), and the halos become 0:
+ * then neither own cells nor halos may be read or written until end. A rank may wait here for peers
+ * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
+ * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+ * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
+ * E_ARG: another exchange of this plan has not ended (several plans may be under way at a time,
+ * also over the same fields if what one writes no other reads); an op or a type that does not
+ * combine. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
@@ -4406,7 +4456,11 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
  * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
  * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
  * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
- * of several ranks, always in the same order, rounded in other places than on one rank. */
+ * of several ranks, always in the same order, rounded in other places than on one rank.
+ *
+ * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
+ * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
+ * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
 
 enum { DPAR_SPATIAL_TENSORS = 4 };
 
@@ -4428,7 +4482,8 @@ enum {
     DPAR_PAD_WRAP,      /* the other end: longitudes */
     DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
     DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity (integers: the least; not f8): max pooling */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least, in a device's memory of unsigned
+                           ones alone; not f8): max pooling */
 };
 
 /* Who computes the outputs. */
@@ -4539,6 +4594,7 @@ typedef struct dpar_spatial_plan {
     dpar_comm *comm;
     dpar_halo halo; /* private, as all that follows */
     dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
 } dpar_spatial_plan;
 
 /* The memory of one step; a rank without points gives NULLs. */
@@ -4552,8 +4608,8 @@ typedef struct dpar_spatial_arrays {
     int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator.
- * Errors as init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
+/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
+ * init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
@@ -4575,7 +4631,9 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_s
 /* COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
-/* ---- normalisation: by (count, mean, M2), never by sums of squares ---- */
+/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+ * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
+ * gradients. All is enqueued, the thread waits for nothing. */
 
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
@@ -4583,7 +4641,7 @@ typedef struct dpar_moments {
 /* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
 DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
 /* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
- * c->size * n of them. COLLECTIVE: one all-gather. */
+ * c->size * n of them. Both in the host's memory, always. COLLECTIVE: one all-gather. */
 DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
                                          dpar_moments *scratch);
 
@@ -4904,9 +4962,10 @@ DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
 /* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
- * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine). A full checkpoint
- * is that of all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard.
- * E_ARG: no such array or unit; then errors as comm.h. */
+ * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine), the device's where
+ * shard->mem is one's: another is E_ARG on that rank, and others wait. A full checkpoint is that of
+ * all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard. E_ARG: no
+ * such array or unit; then errors as comm.h. */
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
 
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
@@ -5416,6 +5475,8 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  *     dpar_experts_dispatch_backward(plan, route, drows, dx);
  *     dpar_gate_backward(&gate, tokens, logits, chosen, dweight, NULL, dlogits, scratch, &why);
  *
+ *     dpar_experts_close(plan);             where it works in a device's memory
+ *
  * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
  * one after the other that is the order of one rank, so that an expert's sums have the same bits.
  * A token's results are summed in the order of its choices, in f64, rounded to the type once.
@@ -5434,6 +5495,18 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
  * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
  * returns before.
+ *
+ * In a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there, and dispatch, combine and their backward order work on its stream: they wait for nothing
+ * and allocate nothing. What decides is the host's: `chosen`, and the weights that route reads
+ * (DROP_LIGHT_OWN alone), lie where the CPU reads them, downloaded, and waited for, by you; so do
+ * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * for each choice with the first operation of a routing after another's. route waits for the stream
+ * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * before. So these are no calls for a captured graph. The gate's functions are the host's: give
+ * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
+ * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
+ * becomes 0, and sums of dweight, whose order is the device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
@@ -5491,7 +5564,8 @@ typedef struct dpar_gate_load {
  * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
  * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
- * sequence). What is wrong on one rank (E_ARG) breaks the communicator. */
+ * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
+ * communicator. */
 DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
@@ -5552,13 +5626,19 @@ typedef struct dpar_experts_plan {
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
-    int32_t routes, room;
+    int32_t routes, there_tag;
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
     const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
     double *by;        /* [2][k]: the rows that are added up, and their weights */
     struct dpari_peer *peer;
     void *packed, *staged;
+    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* of each kept row */
+    const struct dpar_experts_routing *there;
+    dpar_mem_span *span; /* [ranks][own] */
 } dpar_experts_plan;
 
 /* Where the tokens of one layer and micro-batch go, from forward to the end of backward. Read it.
@@ -5578,39 +5658,46 @@ typedef struct dpar_experts_routing {
     int64_t *piece;  /* [ranks][own] */
     int64_t *start;  /* [experts] the first kept row of each */
     int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
     int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
     int32_t room;
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
  * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
- * and little more) on this rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+ * and little more) on this rank. With comm->mem that room is the device's, and no part of *bytes.
+ * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); cuts of RAGGED stay the
- * caller's, as long. One plan does all layers of this shape, one function at a time. COLLECTIVE:
- * one all-reduce. Errors as above, E_ROOM; E_MISMATCH when ranks gave different layers. What fails
- * on one rank fails on all. */
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc, with comm->mem the
+ * host's: then rows' room, 12 + bytes(weight) for each of tokens k besides, is of dpar_comm_alloc
+ * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
+ * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
+ * ranks gave different layers; E_UNKNOWN where comm->mem has no wait, span, gather, combine or dot,
+ * E_MEMORY where it has no room. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
+/* Gives back what init took of a device's memory, when its stream is done with it; without one
+ * there is nothing to do. Local. NULL is fine. */
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, best of dpar_comm_alloc: of the routing while it is used. chosen[tokens][k]: experts, each at
- * most once for a token, and -1 for no choice (padding); as dpar_gate_forward gives them. weight:
- * read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to
- * rank and from call to call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks
- * when DROP_NONE's rows are too few on one of them, with the numbers: nothing has happened then,
- * the plan is as good as before. What else is wrong on one rank (E_ARG) breaks the communicator.
- * O(tokens k + ranks own k
- * + experts), LIGHT_OWN log more. */
+ * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
+ * chosen[tokens][k]: experts, each at most once for a token, and -1 for no choice (padding); as
+ * dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0
+ * .. layer.tokens, different from rank to rank and from call to call. COLLECTIVE: all-to-alls of
+ * the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are too few on one of them, with
+ * the numbers: nothing has happened then, the plan is as good as before. What else is wrong on one
+ * rank (E_ARG) breaks the communicator. O(tokens k + ranks own k + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         int64_t tokens, const int32_t *chosen, const void *weight,
                                         dpar_experts_routing **routing, dpar_why *why);
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
  * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with MPI
- * or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as comm.h. */
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with
+ * MPI, a device's memory or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as
+ * comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,
                                            void *rows);
@@ -5653,7 +5740,13 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
  * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
  * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
- * fails, and a rank that is gone, end the step on all ranks with the sentence. */
+ * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ *
+ * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
+ * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
+ * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
+ * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
+ * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
 
 /* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
  * returns. */
@@ -5696,7 +5789,8 @@ typedef struct dpar_pipeline_options {
     int64_t weight_bytes;          /* so, of what an I leaves to its W */
     /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
      * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
-     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE). */
+     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE); on a
+     * device's memory DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
                       then hear of another's failure in its next one only */
@@ -6943,6 +7037,10 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
+ * say it. */
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root);
 
 /* ==== run/shm.h ==== */
 
@@ -7151,7 +7249,8 @@ typedef struct dpari_stride_piece {
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
     int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
-    int32_t ahead; /* that side lies densely, and another core has used it last: it is asked for */
+    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
+    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -7166,11 +7265,12 @@ typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;               /* one call of the loop does it */
-    int32_t op;                   /* with the types that follow: of what is not just copied */
-    int64_t part, turn;           /* rows, and elements or runs of each, at a time */
-    int64_t first, each;          /* bytes asked for ahead: at first, for each such element */
-    int64_t to_start, from_start; /* from index 0 to where the walk begins */
+    int32_t simple;      /* one call of the loop does it */
+    int32_t op;          /* with the types that follow: of what is not just copied */
+    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
+    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
+    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
@@ -7288,7 +7388,11 @@ DPARI_API dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s);
 DPARI_API dpar_status dpari_mem_xent(void *ctx, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
+/* Some elements of a row, `step` apart, as doubles. */
+DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
+                                  int64_t count, double *to);
 /* A sum in f64 in four chains. */
 DPARI_API double dpari_moments_total(const double *x, int64_t count);
 
@@ -7302,9 +7406,12 @@ DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *s);
 DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *o);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
+DPARI_API dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *m);
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
+DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *m);
 /* `bytes` as they are, or zeros (from NULL). */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
@@ -7417,6 +7524,7 @@ enum {
     DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
+    DPARI_HX_BESIDE = 64, /* bytes between cells that surely share lines */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -7470,6 +7578,10 @@ typedef struct dpari_hx_item {
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     dpari_hx_few given, taken;
+    int64_t beside; /* of S: elements from each of its cells to one of the halo that becomes 0 when
+                       the sum is made; 0: none does */
+    int64_t wiper;  /* of R: so many items on is that of S which makes it 0; 0: none: it is made 0
+                       when it is given */
     int64_t mine_at, theirs_at; /* bytes */
     int64_t pack_at, take_at;   /* bytes in the staging memory */
     dpari_stride give, take;
@@ -31032,13 +31144,12 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          0, 0);
     }
     for (d = 0; d < j->dims; d++) {
-        int64_t side;
         if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
             return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
                              j->width[d], 0);
         }
         if (j->cells[d] > INT64_C(1) << 60 ||
-            !dpari_mul(cells, side = j->cells[d] + 2 * j->width[d], &cells) ||
+            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
             cells > INT64_MAX / 4 / j->bytes) {
             return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
         }
@@ -33650,14 +33761,19 @@ DPARI_API double dpari_moments_total(const double *x, int64_t count)
 }
 
 /* Some elements of a row as doubles. */
-static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                               double *to)
+DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
+                                  int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64) {
         const double *from = (const double *)x + at;
         for (i = 0; i < count; i++) {
             to[i] = from[i * step];
+        }
+    } else if (type == DPAR_F32 && step == 1) {
+        const float *from = (const float *)x + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (double)from[i];
         }
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
@@ -33956,6 +34072,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.xent = dpari_mem_xent;
     m.merge = dpari_mem_merge;
     m.moments = dpari_mem_moments;
+    m.norm = dpari_mem_norm;
     m.quantize = dpari_mem_quantize;
     m.dequantize = dpari_mem_dequantize;
     return m;
@@ -34014,9 +34131,12 @@ DPARI_DO(squares)
 DPARI_DO(optimize)
 DPARI_DO(gather)
 DPARI_DO(scatter)
+DPARI_DO(combine)
 DPARI_DO(dot)
 DPARI_DO(xent)
 DPARI_DO(merge)
+DPARI_DO(moments)
+DPARI_DO(norm)
 
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add)
@@ -35346,8 +35466,11 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
 
 /* ==== run/move.c ==== */
 
+struct dpari_move;
+
 /* A local array. One of the pointers is set: what is read from, what is written to. */
 typedef struct dpari_move_array {
+    struct dpari_move *there; /* in a device's memory; NULL: in the host's */
     int32_t dims, bytes, type;
     int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
     const unsigned char *from;
@@ -35409,8 +35532,18 @@ typedef struct dpari_move {
     int64_t stamp;
     const void **part;         /* what is reduced at once: array, messages; twice */
     int64_t *count;            /* collective: counts and begins of both sides */
-    unsigned char *next, *end; /* scratch that is left */
+    unsigned char *next;       /* scratch that is left */
+    unsigned char *next_there; /* on a device: so, for messages; */
+    unsigned char *stage;      /* for parts that are reduced at once, */
+    dpar_mem_box *box;         /* and what is to be moved there, together */
+    int32_t boxes;
 } dpari_move;
+
+enum {
+    DPARI_MOVE_BOXES = 64,
+    DPARI_MOVE_STAGE = 1 << 16, /* bytes of a part */
+    DPARI_MOVE_ZERO = 64        /* bytes, on a device */
+};
 
 /* Where transfers come from: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
@@ -35424,7 +35557,8 @@ typedef struct dpari_move_source {
 /* What one direction adds up to. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* something is combined */
+    int32_t ops;   /* something is combined, */
+    int32_t hard;  /* averaged or multiplied, */
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
@@ -35581,9 +35715,61 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
     dpari_box_units(b);
 }
 
+/* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
+static void dpari_move_flush(dpari_move *m)
+{
+    if (m->boxes > 0) {
+        (void)dpari_do_move(m->c, m->box, m->boxes);
+    }
+    m->boxes = 0;
+}
+
+/* A box more; those that go together are of one op. */
+static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
+{
+    dpar_mem_box *b;
+    if (m->boxes == DPARI_MOVE_BOXES || (m->boxes > 0 && m->box[0].op != op)) {
+        dpari_move_flush(m);
+    }
+    b = &m->box[m->boxes++];
+    dpari_zero(b, sizeof *b);
+    b->op = op;
+    b->to_type = b->from_type = b->through = m->type;
+    return b;
+}
+
+/* Elements [begin, end) of a box between its array and a message, on the device. */
+static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                             int64_t end, unsigned char *message, int pack, int32_t op)
+{
+    unsigned char *array = pack ? (unsigned char *)(uintptr_t)a->from : a->to;
+    while (begin < end) {
+        int64_t at, dense, length[DPAR_MAX_DIMS];
+        const int64_t n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpar_mem_box *b = dpari_move_box_there(a->there, op);
+        int32_t d;
+        b->to = pack ? message : array + at * a->bytes;
+        b->from = pack ? array + at * a->bytes : message;
+        b->dims = a->dims;
+        for (d = 0, dense = n; d < a->dims; d++) {
+            const int64_t step = dpari_item_step(a, it, d);
+            dense /= length[d];
+            b->extent[d] = length[d];
+            b->to_stride[d] = pack ? dense : step;
+            b->from_stride[d] = pack ? step : dense;
+        }
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
 static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                             int64_t end, unsigned char *message)
 {
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, message, 1, DPAR_COPY);
+        return;
+    }
     while (begin < end) {
         int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
         dpari_move_box b;
@@ -35597,6 +35783,10 @@ static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it
 static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                               int64_t end, const unsigned char *message)
 {
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
+        return;
+    }
     while (begin < end) {
         int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
         dpari_move_box b;
@@ -35635,6 +35825,62 @@ static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *i
     return at;
 }
 
+/* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
+static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_item *it,
+                                    int64_t begin, int64_t end, const void **part, int32_t parts,
+                                    int32_t op)
+{
+    dpari_move *m = a->there;
+    const int64_t most = DPARI_MOVE_STAGE / a->bytes;
+    unsigned char *result = m->stage + (int64_t)parts * DPARI_MOVE_STAGE;
+    dpari_move_array here = *a;
+    dpar_mem_reduce r;
+    int64_t i, n;
+    int32_t k;
+    here.from = a->to;
+    dpari_zero(&r, sizeof r);
+    r.to = result;
+    r.from = m->stage;
+    r.parts = parts;
+    r.stride = most;
+    r.to_type = r.from_type = a->type;
+    r.sums = a->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    r.op = op;
+    r.scale = 1.0;
+    for (i = begin; i < end; i += n) {
+        n = r.count = dpari_least(end - i, most);
+        dpari_item_pack(&here, it, i, i + n, m->stage);
+        for (k = 1; k < parts; k++) {
+            dpar_mem_box *b = dpari_move_box_there(m, DPAR_COPY);
+            b->to = m->stage + (int64_t)k * DPARI_MOVE_STAGE;
+            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * a->bytes;
+            b->dims = 1;
+            b->extent[0] = n;
+            b->to_stride[0] = b->from_stride[0] = 1;
+        }
+        dpari_move_flush(m);
+        (void)dpari_do_reduce(m->c, &r);
+        dpari_item_unpack(a, it, i, i + n, result);
+        dpari_move_flush(m);
+    }
+}
+
+static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move_item *it,
+                                     int64_t begin, int64_t end, const void **part, int32_t parts,
+                                     int32_t op)
+{
+    int32_t k;
+    dpari_move_flush(a->there);
+    if (op == DPAR_AVG || op == DPAR_PRODUCT || (a->bytes == 2 && parts > 2)) {
+        dpari_item_reduce_there(a, it, begin, end, part, parts, op);
+        return;
+    }
+    for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
+    }
+    dpari_move_flush(a->there);
+}
+
 /* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
  * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
  * where they lie, others in a buffer. */
@@ -35650,6 +35896,10 @@ static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item 
     const void **shifted = part + parts;
     dpari_move_array here = *a;
     int64_t i, n;
+    if (a->there != NULL) {
+        dpari_item_combine_there(a, it, begin, end, part, parts, op);
+        return;
+    }
     here.from = a->to;
     for (i = begin; i < end; i += n) {
         const int64_t row = dpari_least(end - i, run - i % run);
@@ -35679,6 +35929,18 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
 {
     dpari_move_box b;
     int32_t d;
+    if (to->there != NULL) {
+        dpar_mem_box *box = dpari_move_box_there(to->there, DPAR_COPY);
+        box->to = to->to + there->at * to->bytes;
+        box->from = (unsigned char *)(uintptr_t)from->from + here->at * to->bytes;
+        box->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            box->extent[d] = here->extent[d];
+            box->to_stride[d] = dpari_item_step(to, there, d);
+            box->from_stride[d] = dpari_item_step(from, here, d);
+        }
+        return;
+    }
     b.dims = 0;
     b.unit = to->bytes;
     for (d = 0; d < to->dims; d++) {
@@ -35892,6 +36154,7 @@ static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
             return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
+        sum->hard |= t.op == DPAR_AVG || t.op == DPAR_PRODUCT;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
         sum->elements += n;
         sum->items++;
@@ -35936,6 +36199,12 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
                                (int64_t)sizeof(void *)) &&
              (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+    if (ok && m->c->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
+        ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
+             dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
+             dpari_scratch_add(&bytes, 3, DPARI_MOVE_ZERO);
+    }
     return ok ? bytes : -1;
 }
 
@@ -36017,8 +36286,9 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
 static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
 {
+    unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
     int32_t i;
-    side->slots = m->next;
+    side->slots = *next;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         int64_t most = 0;
@@ -36029,11 +36299,12 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         }
         s->messages = s->message;
         dpari_stream_rewind(s);
-        s->slot = m->next;
+        s->slot = *next;
         if (s->peer != m->c->rank || s->ops) {
-            m->next += (most * m->bytes + 63) / 64 * 64;
+            *next += (most * m->bytes + 63) / 64 * 64;
         }
     }
+    *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
@@ -36201,6 +36472,7 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
         offset = 0;
         i = it->next;
     }
+    dpari_move_flush(m);
 }
 
 /* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
@@ -36236,6 +36508,7 @@ static void dpari_move_self(dpari_move *m, int dry)
         }
         m->in.item[i].done = m->in.item[i].volume;
     }
+    dpari_move_flush(m);
     to->messages = from->messages = 0;
 }
 
@@ -36316,6 +36589,7 @@ static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *
         at += n;
         offset = 0;
     }
+    dpari_move_flush(m);
     return s->slot;
 }
 
@@ -36421,6 +36695,20 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
     return DPAR_OK;
 }
 
+/* On a device: the slots of this round's sends are free before its first message is posted, so that
+ * all of them begin together. (A stream that waited for one of them would hold up the others.) */
+static dpar_status dpari_round_free(dpari_move *m, int64_t round)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams && st == DPAR_OK && m->c->mem != NULL; k++) {
+        if (dpari_goes(m, &m->out.stream[k], round)) {
+            st = dpar_wait(&m->out.stream[k].work);
+        }
+    }
+    return st;
+}
+
 static dpar_status dpari_move_p2p(dpari_move *m)
 {
     dpar_status st = dpari_move_tell(m), end;
@@ -36428,7 +36716,8 @@ static dpar_status dpari_move_p2p(dpari_move *m)
     int32_t k, more = 1;
     for (round = 0; st == DPAR_OK && more; round++) {
         more = 0;
-        st = dpari_round_receive(m);
+        st = dpari_round_free(m, round);
+        st = st == DPAR_OK ? dpari_round_receive(m) : st;
         st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
         st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
     }
@@ -36500,6 +36789,12 @@ static int dpari_move_plans(const dpari_move *m)
     return m->collective;
 }
 
+/* Scratch: the host's, and, where arrays are a device's, its. */
+typedef struct dpari_move_memory {
+    void *scratch, *there;
+    int64_t bytes; /* of each */
+} dpari_move_memory;
+
 /* The rounds of lists that were built. */
 static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
 {
@@ -36508,6 +36803,7 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
     dpari_move_self(m, 0);
     dpari_move_combine(m, 0);
     st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
+    st = st == DPAR_OK ? m->c->status : st; /* what failed on the device */
     if (st != DPAR_OK) {
         return dpari_move_failed(m, st, why);
     }
@@ -36518,13 +36814,20 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
 }
 
 static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
-                             const dpari_move_totals *in, unsigned char *scratch)
+                             const dpari_move_totals *in, dpari_move_memory *at)
 {
+    unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
     m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    m->out.array.there = m->in.array.there = m->c->mem != NULL ? m : NULL;
+    if (m->c->mem != NULL) {
+        m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
+        m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
+    }
     dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
     dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
     m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+    m->stage = m->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
@@ -36553,30 +36856,66 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     return DPAR_OK;
 }
 
-/* The caller's scratch, or the communicator's. */
+/* The caller's scratch, or the communicator's and pages of the system. */
 static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
-                                      int64_t bytes, void **scratch, dpar_why *why)
+                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
 {
-    dpar_status st;
+    const int there = m->c->mem != NULL;
+    dpar_status st = DPAR_OK;
     if (bytes < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
     }
-    if (o->scratch != NULL) {
-        *scratch = o->scratch;
-        return bytes <= o->scratch_bytes
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
-                               bytes, 0, 0);
+    at->bytes = bytes;
+    if ((o->scratch != NULL && bytes > o->scratch_bytes) ||
+        (there && o->there != NULL && bytes > o->there_bytes)) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed",
+                         o->scratch != NULL && bytes > o->scratch_bytes ? o->scratch_bytes
+                                                                        : o->there_bytes,
+                         bytes, 0, 0);
     }
-    st = dpar_comm_alloc(m->c, bytes, scratch);
+    at->scratch = o->scratch;
+    if (there) {
+        at->there = o->there;
+        st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
+        at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
+        if (st == DPAR_OK && at->scratch == NULL) {
+            return dpari_say(DPAR_E_MEMORY, why, "no # bytes of scratch", bytes, 0, 0, 0);
+        }
+    } else if (o->scratch == NULL) {
+        st = dpar_comm_alloc(m->c, bytes, &at->scratch);
+    }
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move_options *o, void *scratch)
+static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
+                               const dpari_move_memory *at)
 {
-    if (o->scratch == NULL && scratch != NULL) {
-        dpar_comm_release(m->c, scratch);
+    if (m->c->mem == NULL) {
+        if (o->scratch == NULL && at->scratch != NULL) {
+            dpar_comm_release(m->c, at->scratch);
+        }
+        return;
     }
+    if (o->there == NULL && at->there != NULL) {
+        (void)dpari_do_wait(m->c); /* what is enqueued reads and writes it */
+        dpar_comm_release(m->c, at->there);
+    }
+    if (o->scratch == NULL && at->scratch != NULL) {
+        dpari_os_unmap(at->scratch, at->bytes);
+    }
+}
+
+/* Integers have no such sums on a device. */
+static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
+{
+    const int floats =
+        m->type == DPAR_F64 || m->type == DPAR_F32 || m->type == DPAR_BF16 || m->type == DPAR_F16;
+    return !hard || floats || m->c->mem == NULL
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why,
+                           "averages and products of integers (type #) are not made in a device's "
+                           "memory",
+                           m->type, 0, 0, 0);
 }
 
 static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
@@ -36594,6 +36933,9 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     for (i = 0; i < n; i++) {
         dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
+        if (st == DPAR_OK) {
+            st = dpari_move_hard(m, t[i].op == DPAR_AVG || t[i].op == DPAR_PRODUCT, why);
+        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -36693,7 +37035,7 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals out, in;
@@ -36717,12 +37059,12 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
                                         const int64_t *out_shape, int32_t type,
                                         const dpar_move_options *options, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     const dpar_move_options *o = options ? options : &usual;
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals sent, got;
-    void *scratch = NULL;
+    dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
     if (c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
@@ -36734,14 +37076,14 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
     if (st == DPAR_OK) {
         const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
-        st = dpari_move_scratch(&move, o, bytes, &scratch, why);
+        st = dpari_move_scratch(&move, o, bytes, &memory, why);
     }
     if (st == DPAR_OK) {
-        dpari_move_build(&move, &source, &sent, &got, (unsigned char *)scratch);
+        dpari_move_build(&move, &source, &sent, &got, &memory);
         st = dpari_list_fits(&move, why);
         st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
     }
-    dpari_move_release(&move, o, scratch);
+    dpari_move_release(&move, o, &memory);
     return st;
 }
 
@@ -36814,7 +37156,7 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               dpari_length(name), 0, 0, 0, 0);
     }
-    return st;
+    return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
@@ -36908,7 +37250,7 @@ static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
-static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
+static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
     dpari_move_item it;
@@ -36923,6 +37265,21 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
     if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
         return;
     }
+    if (m->in.array.there != NULL) {
+        dpar_mem_box *b;
+        there += (64 - (uintptr_t)there % 64) % 64;
+        (void)dpari_do_copy(m->c, there, NULL, DPARI_MOVE_ZERO);
+        b = dpari_move_box_there(m, DPAR_COPY);
+        b->to = m->in.array.to;
+        b->from = there;
+        b->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            b->extent[d] = it.extent[d];
+            b->to_stride[d] = m->in.array.step[d];
+        }
+        dpari_move_flush(m);
+        return;
+    }
     dpari_zero(zeros, sizeof zeros);
     for (i = 0; i < it.volume; i += n) {
         n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
@@ -36935,7 +37292,7 @@ DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_
                                                  const dpar_move_options *options, int64_t *bytes,
                                                  dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_redistribution r;
     dpar_comm shape;
     dpar_status st;
@@ -36956,10 +37313,10 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
                                            int32_t type, const dpar_move_options *options,
                                            dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     const dpar_move_options *o = options ? options : &usual;
     dpari_redistribution r;
-    void *scratch = NULL;
+    dpari_move_memory memory = {NULL, NULL, 0};
     uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
@@ -36968,7 +37325,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     }
     st = dpari_redistribution_count(&r, c, from, to, type, o, why);
     st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
-    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &scratch, why) : st;
+    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
         hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
         hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
@@ -36978,11 +37335,11 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     st = dpari_redistribution_agree(c, st, hash, &apart, why);
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
-        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], (unsigned char *)scratch);
-        dpari_move_zeros(&r.move, to);
+        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
+        dpari_move_zeros(&r.move, to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);
     }
-    dpari_move_release(&r.move, o, scratch);
+    dpari_move_release(&r.move, o, &memory);
     return st;
 }
 
@@ -38018,10 +38375,12 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
+    p.beside = op == DPAR_SUM ? it->beside : 0;
     p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
     dpari_stride_prepare(&it->take, &p);
     p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
     p.back = 0;
+    p.beside = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
@@ -38437,6 +38796,45 @@ static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int6
     }
 }
 
+/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
+ * It is packed by then; both lie in the same lines, which are then written once. */
+static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                             const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t gap = a->mine_at - b->mine_at;
+    int64_t k;
+    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
+        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
+        !dpari_hx_mates(a, b)) {
+        return 0;
+    }
+    for (k = p->s; k < p->s + p->s_items; k++) {
+        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    int64_t i, j;
+    for (i = p->r; i < p->r + p->r_items; i++) {
+        dpari_hx_item *a = &x->item[i];
+        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+            dpari_hx_item *b = &x->item[j];
+            if (dpari_hx_may_wipe(x, p, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+                a->wiper = j - i;
+                dpari_hx_prepare(x, b, DPAR_SUM);
+                a->give.clear = b->take.beside == 0;
+            }
+        }
+    }
+}
+
 /* hash[0] is of R: what one receives the other sends. */
 static void dpari_hx_finish_items(dpar_halo_exchange *x)
 {
@@ -38455,6 +38853,7 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
+        dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
         dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
     }
@@ -39401,6 +39800,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->type = s->type;
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
+        f->mem = p->comm->mem;
         f->data = p; /* until the first step */
         for (d = 0; d < p->in_box.dims; d++) {
             const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
@@ -39411,7 +39811,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
 }
 
 /* All of a plan but its exchange. */
-static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm *c,
+static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
@@ -39421,6 +39821,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm 
     dpar_status st;
     dpari_spatial_parts(layer, &at);
     dpari_zero(p, sizeof *p);
+    p->comm = c;
     p->layer = *layer;
     p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
     p->layer.planes = layer->planes > 0 ? layer->planes : 1;
@@ -39469,16 +39870,16 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
         return st;
     }
     dpari_spatial_parts(layer, &at);
-    st = dpar_comm_alloc(c, at.exchange, &memory);
-    if (st != DPAR_OK) {
-        return dpari_say(st, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+    memory = dpari_os_pages(at.exchange);
+    if (memory == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
         st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
     }
-    dpar_comm_release(c, memory);
+    dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
         *bytes = at.exchange + more;
     }
@@ -39509,7 +39910,7 @@ static uint64_t dpari_spatial_hash(const dpar_spatial *s)
 }
 
 /* All of a plan but its exchange, judged. */
-static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, const dpar_comm *c,
+static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
@@ -39531,6 +39932,62 @@ static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, const dpar
     return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
 }
 
+/* The least number of a type, one element: minus infinity where there is one. */
+static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+{
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+    int32_t n = dpar_type_bytes(type), i;
+    switch (type) {
+    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F32:
+    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
+    case DPAR_BF16: bits = 0xff80; break;
+    case DPAR_F16: bits = 0xfc00; break;
+    case DPAR_I8:
+    case DPAR_I32:
+    case DPAR_I64: bits = one << (8 * n - 1); break;
+    default: break;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
+        element[i] = (unsigned char)(bits >> (8 * shift));
+    }
+}
+
+/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
+static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
+                                           dpar_why *why)
+{
+    const int32_t type = p->layer.type;
+    const int floats =
+        type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+    dpar_mem_span s;
+    dpar_status st;
+    int32_t d, lowest = 0;
+    for (d = 0; d < p->layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    }
+    if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "padding with the least integer (type #) is not made in a device's memory",
+                         type, 0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    if (st != DPAR_OK) {
+        *constants = NULL;
+        return dpari_say(st, why, "no # bytes for what padding is filled with",
+                         DPARI_SPATIAL_CONSTANTS, 0, 0, 0);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
+    s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
+    s.count = 1;
+    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
+    return floats || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why)
@@ -39538,6 +39995,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
     dpari_spatial_memory at;
     dpar_halo_traffic t;
+    void *constants = NULL;
     int32_t k;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -39545,33 +40003,41 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     }
     st = dpari_spatial_planned(memory, bytes, c, layer, why);
     if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_say(DPAR_E_ARG, why, "spatial layers need the host's memory, not a device's", 0,
-                       0, 0, 0);
+        st = dpari_spatial_constants(p, &constants, why);
     }
     st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
                      "ranks # and # gave different layers (kind, outputs, windows, padding, "
                      "extents, planes, type, gradients)",
                      why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        dpari_spatial_parts(layer, &at);
+        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                           p->layer.tensors, layer->options, 1, &p->exchange, why);
     }
-    dpari_spatial_parts(layer, &at);
-    st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
-                       p->layer.tensors, layer->options, 1, &p->exchange, why);
     if (st != DPAR_OK) {
+        if (constants != NULL) {
+            dpar_comm_release(c, constants);
+        }
         return st;
     }
     for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
         p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
-    p->comm = c;
+    p->constants = (unsigned char *)constants;
     *plan = p;
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
 {
-    return plan != NULL ? dpar_halo_exchange_close(plan->exchange) : DPAR_OK;
+    if (plan == NULL) {
+        return DPAR_OK;
+    }
+    if (plan->constants != NULL) {
+        dpar_comm_release(plan->comm, plan->constants);
+        plan->constants = NULL;
+    }
+    return dpar_halo_exchange_close(plan->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -39640,29 +40106,6 @@ static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, in
 
 /* ---- padding --------------------------------------------------------------------------------- */
 
-/* The least number of a type, one element: minus infinity where there is one. */
-static void dpari_spatial_lowest(int32_t type, unsigned char *element)
-{
-    const uint64_t one = 1;
-    uint64_t bits = 0;
-    int32_t n = dpar_type_bytes(type), i;
-    switch (type) {
-    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
-    case DPAR_F32:
-    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
-    case DPAR_BF16: bits = 0xff80; break;
-    case DPAR_F16: bits = 0xfc00; break;
-    case DPAR_I8:
-    case DPAR_I32:
-    case DPAR_I64: bits = one << (8 * n - 1); break;
-    default: break;
-    }
-    for (i = 0; i < n; i++) {
-        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
-        element[i] = (unsigned char)(bits >> (8 * shift));
-    }
-}
-
 /* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
@@ -39724,16 +40167,82 @@ static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int
     } while (dpari_spatial_rows_next(&r, t, d));
 }
 
+/* Boxes of a device's memory that go there together. */
+enum { DPARI_SPATIAL_BOXES = 16 };
+typedef struct dpari_spatial_boxes {
+    dpar_comm *c;
+    const unsigned char *constants;
+    dpar_status status;
+    int32_t n;
+    dpar_mem_box box[DPARI_SPATIAL_BOXES];
+} dpari_spatial_boxes;
+
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+{
+    b->c = p->comm;
+    b->constants = p->constants;
+    b->status = DPAR_OK;
+    b->n = 0;
+}
+
+static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *b)
+{
+    if (b->n > 0 && b->status == DPAR_OK) {
+        b->status = dpari_do_move(b->c, b->box, b->n);
+    }
+    b->n = 0;
+    return b->status;
+}
+
+/* dpari_spatial_slice as a box. */
+static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *t, int32_t type,
+                                      int32_t d, int64_t i, int64_t from, int32_t what,
+                                      int32_t constant)
+{
+    const int32_t size = dpar_type_bytes(type);
+    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    unsigned char *base = (unsigned char *)t->data, *cells, *other;
+    int64_t at[DPAR_MAX_DIMS];
+    dpar_mem_box *b;
+    int32_t k;
+    if (boxes->n == DPARI_SPATIAL_BOXES ||
+        (boxes->n > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_boxes_go(boxes);
+    }
+    for (k = 0; k < t->box.dims; k++) {
+        at[k] = k == d ? i : t->box.lo[k];
+    }
+    cells = base + dpar_tile_at(t, 0, at) * size;
+    at[d] = from;
+    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    b = &boxes->box[boxes->n++];
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = type;
+    b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
+    b->clear = sums;
+    b->to = sums ? other : cells;
+    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
+    b->dims = t->box.dims;
+    for (k = 0; k < t->box.dims; k++) { /* the planes in place of d */
+        b->extent[k] = k == d ? t->planes : t->box.hi[k] - t->box.lo[k];
+        b->to_stride[k] = k == d ? t->plane : t->stride[k];
+        b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
+    }
+}
+
 /* All padding of dim d. */
-static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
-                              int32_t what)
+static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+                                     int32_t what)
 {
     const dpar_spatial *s = &p->layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_boxes boxes;
     int64_t i, from;
-    if (padding == DPAR_PAD_LOWEST) {
+    dpari_spatial_boxes_begin(&boxes, p);
+    if (lowest) {
         dpari_spatial_lowest(s->type, element);
     }
     for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
@@ -39745,8 +40254,16 @@ static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, in
         if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
             continue; /* beyond what any output reads */
         }
-        dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        if (there) {
+            dpari_spatial_slice_there(&boxes, t, s->type, d, i, from, what,
+                                      lowest && what == DPARI_SPATIAL_FILL
+                                          ? (int32_t)DPARI_SPATIAL_LOWEST
+                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        }
     }
+    return dpari_spatial_boxes_go(&boxes);
 }
 
 static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
@@ -39755,59 +40272,86 @@ static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
 }
 
 /* Dim after dim, so that corners come from corners. */
-static void dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
-                               int constants)
+static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                      int constants)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
         dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = 0; d < t.box.dims; d++) {
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
             const int32_t padding = dpari_spatial_padding(&p->layer, d);
             if (dpari_spatial_pads(p, d) &&
                 (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
             }
         }
     }
+    return st;
 }
 
 /* The other way: the last dim first. */
-static void dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
         dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = t.box.dims - 1; d >= 0; d--) {
+        for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
             if (dpari_spatial_pads(p, d)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
             }
         }
     }
+    return st;
+}
+
+/* What lies around the own points in dim d becomes 0. */
+static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
+                                              int32_t d)
+{
+    dpari_spatial_boxes boxes;
+    int64_t k;
+    dpari_spatial_boxes_begin(&boxes, p);
+    for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
+        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+            continue;
+        }
+        if (p->comm->mem != NULL) {
+            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+                                      DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
 }
 
 /* Gradients begin at 0: all, or those around the own points. */
-static void dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const int64_t bytes =
+            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
         dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
         if (!a->accumulate || p->in_own.dims == 0) {
-            dpari_zero(t.data, (size_t)(dpar_box_volume(&t.box) * t.planes *
-                                        dpar_type_bytes(p->layer.type)));
+            if (p->comm->mem == NULL) {
+                dpari_zero(t.data, (size_t)bytes);
+            } else if (st == DPAR_OK) {
+                st = dpari_do_copy(p->comm, t.data, NULL, bytes);
+            }
             continue;
         }
-        for (d = 0; d < t.box.dims; d++) {
-            int64_t k;
-            for (k = t.box.lo[d]; k < t.box.hi[d]; k++) {
-                if (k < p->in_own.lo[d] || k >= p->in_own.hi[d]) {
-                    dpari_spatial_slice(&t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
-                }
-            }
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            st = dpari_spatial_clear_around(p, &t, d);
         }
     }
+    return st;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -39926,16 +40470,18 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
         return st;
     }
     if (plan->core.dims > 0) {
-        dpari_spatial_fill(plan, a, 1);
+        st = dpari_spatial_fill(plan, a, 1);
+        if (st != DPAR_OK) {
+            return st;
+        }
         dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
     }
     st = dpar_halo_exchange_end(plan->exchange);
-    if (st != DPAR_OK) {
-        return st;
+    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    if (st == DPAR_OK) {
+        dpari_spatial_rim(plan, a);
     }
-    dpari_spatial_fill(plan, a, 0);
-    dpari_spatial_rim(plan, a);
-    return DPAR_OK;
+    return st;
 }
 
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
@@ -39950,10 +40496,13 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_s
         dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
         return DPAR_OK;
     }
-    dpari_spatial_clear(plan, a);
+    st = dpari_spatial_clear(plan, a);
+    if (st != DPAR_OK) {
+        return st;
+    }
     dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
-    dpari_spatial_fold(plan, a);
-    st = dpari_spatial_bind(plan, a->in_gradient);
+    st = dpari_spatial_fold(plan, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
     st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
@@ -39994,27 +40543,14 @@ DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t 
     return st;
 }
 
-static double dpari_norm_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-/* The set that a plane belongs to. */
-static int64_t dpari_norm_set(const dpar_norm *n, int64_t plane)
-{
-    const int64_t channel = plane % n->channels;
-    return n->groups == 0 ? channel
-                          : plane / n->channels * n->groups + channel / (n->channels / n->groups);
-}
-
 static int64_t dpari_norm_sets(const dpar_norm *n)
 {
     return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
 }
 
-static double dpari_norm_scale(const dpar_norm *n, int64_t plane)
+static int64_t dpari_norm_planes(const dpar_norm *n)
 {
-    return n->scale != NULL ? dpari_norm_get(n->scale, n->type, plane % n->channels) : 1.0;
+    return (int64_t)n->samples * n->channels;
 }
 
 DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
@@ -40024,7 +40560,8 @@ DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
 
 DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
 {
-    return 3 * dpari_norm_sets(n) * (c->size + 1);
+    const int64_t sets = dpari_norm_sets(n);
+    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
 }
 
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -40035,17 +40572,13 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
-    if (c->mem != NULL) {
-        return dpari_say(DPAR_E_ARG, &c->why, "norms need the host's memory, not a device's", 0, 0,
-                         0, 0);
-    }
     if (n->type != DPAR_F32 && n->type != DPAR_F64) {
         return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
                          0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
-        (x->planes != 0 && x->planes != (int64_t)n->samples * n->channels)) {
+        (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
         return dpari_say(DPAR_E_ARG, &c->why,
                          "a norm of # samples, # channels, # groups over # planes, the same points "
                          "in both tiles: does not fit",
@@ -40054,204 +40587,373 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     return DPAR_OK;
 }
 
-/* One plane: rows along the last dim. */
-static int dpari_norm_row(const dpar_tile *t, int64_t *at)
+/* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
+
+static double dpari_norm_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+{
+    return m->scale != NULL ? dpari_norm_get(m->scale, m->type, plane % m->channels) : 1.0;
+}
+
+/* The set that a plane belongs to. */
+static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t channel = plane % m->channels;
+    return m->groups == 0 ? channel
+                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+}
+
+static int64_t dpari_norm_points(const dpar_mem_norm *m)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < m->dims; d++) {
+        n *= m->extent[d];
+    }
+    return n;
+}
+
+/* One plane: rows along the last dim; 0 at the end. */
+static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 {
     int32_t d;
-    for (d = t->box.dims - 2; d >= 0; d--) {
-        if (++at[d] < t->box.hi[d]) {
+    for (d = m->dims - 2; d >= 0; d--) {
+        if (++at[d] < m->extent[d]) {
             return 1;
         }
-        at[d] = t->box.lo[d];
+        at[d] = 0;
     }
     return 0;
 }
 
-/* Begins at the first row of a plane; its length. 0: the tile is empty. */
-static int64_t dpari_norm_rows(const dpar_tile *t, int64_t *at)
+/* Where a row begins. */
+static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+                             const int64_t *at)
 {
-    const int32_t last = t->box.dims - 1;
+    int64_t first = plane * p->step;
     int32_t d;
-    if (t->planes == 0 || t->data == NULL || last < 0 || dpar_box_volume(&t->box) <= 0) {
-        return 0;
+    for (d = 0; d + 1 < m->dims; d++) {
+        first += at[d] * p->stride[d];
     }
-    for (d = 0; d <= last; d++) {
-        at[d] = t->box.lo[d];
-    }
-    return t->box.hi[last] - t->box.lo[last];
+    return first;
+}
+
+/* From point to point of a row. */
+static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+}
+
+/* Begins at the first row; its length. 0: there are no points. */
+static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+{
+    dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
+    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
 }
 
 /* Some elements of a row as doubles, so that the loops over them know no type. */
 enum { DPARI_NORM_PART = 256 };
-static void dpari_norm_read(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
-                            double *to)
+static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
+                            int64_t count, double *to)
 {
-    const int64_t step = t->stride[t->box.dims - 1];
-    int64_t i;
-    if (n->type == DPAR_F64) {
-        const double *from = (const double *)t->data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = from[i * step];
-        }
-    } else {
-        const float *from = (const float *)t->data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = (double)from[i * step];
-        }
-    }
+    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
 }
 
-static void dpari_norm_write(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
-                             const double *from)
+static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
 {
-    const int64_t step = t->stride[t->box.dims - 1];
+    const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (n->type == DPAR_F64) {
-        double *to = (double *)t->data + at;
+    if (m->type == DPAR_F64) {
+        double *to = (double *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = from[i];
         }
+    } else if (step == 1) {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (float)from[i];
+        }
     } else {
-        float *to = (float *)t->data + at;
+        float *to = (float *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = (float)from[i];
         }
     }
 }
 
-/* Part by part, two passes each, merged: no number is far from the mean it is compared with. */
-static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
-                               dpar_moments *m)
+static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
 {
-    double part[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
-    const int64_t step = count > 0 ? x->stride[x->box.dims - 1] : 0;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t first = dpar_tile_at(x, plane, at);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpar_moments one;
-            dpari_norm_read(n, x, first + k * step, some, part);
-            one.count = (double)some;
-            one.mean = dpari_moments_total(part, some) / one.count;
-            for (i = 0; i < some; i++) {
-                part[i] = (part[i] - one.mean) * (part[i] - one.mean);
-            }
-            one.m2 = dpari_moments_total(part, some);
-            dpar_moments_merge(m, &one);
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < sets; i++) {
+        dpar_moments all;
+        dpari_zero(&all, sizeof all);
+        for (r = 0; r < m->ranks; r++) {
+            const double *one = m->all + 3 * (r * sets + i);
+            dpar_moments part;
+            part.count = one[0];
+            part.mean = one[1];
+            part.m2 = one[2];
+            dpar_moments_merge(&all, &part);
         }
-    } while (dpari_norm_row(x, at));
+        m->saved[2 * i] = all.mean;
+        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+    }
 }
 
 /* y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpar_norm *n, const dpar_tile *x, const dpar_tile *y,
-                             int64_t plane, double mean, double a, double b)
+static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
 {
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
+    const double b =
+        m->shift != NULL ? dpari_norm_get(m->shift, m->type, plane % m->channels) : 0.0;
     double part[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(y, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = y->stride[x->box.dims - 1];
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             for (i = 0; i < some; i++) {
                 part[i] = a * (part[i] - mean) + b;
             }
-            dpari_norm_write(n, y, out + k * step_out, some, part);
+            dpari_norm_write(m, out + k * step_out, some, part);
         }
-    } while (dpari_norm_row(x, at));
-}
-
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch)
-{
-    dpar_moments *m = (dpar_moments *)(void *)scratch;
-    dpar_status st = dpari_norm_check(c, n, x, y);
-    int64_t sets, p, i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    sets = dpari_norm_sets(n);
-    dpari_zero(m, (size_t)sets * sizeof *m);
-    for (p = 0; p < x->planes; p++) {
-        dpari_norm_moments(n, x, p, &m[dpari_norm_set(n, p)]);
-    }
-    st = dpar_moments_gather(c, m, sets, m + sets);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (i = 0; i < sets; i++) {
-        saved[2 * i] = m[i].mean;
-        saved[2 * i + 1] = 1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
-    }
-    for (p = 0; p < x->planes; p++) {
-        const double *s = &saved[2 * dpari_norm_set(n, p)];
-        const double shift =
-            n->shift != NULL ? dpari_norm_get(n->shift, n->type, p % n->channels) : 0.0;
-        dpari_norm_apply(n, x, y, p, s[0], s[1] * dpari_norm_scale(n, p), shift);
-    }
-    return DPAR_OK;
+    } while (dpari_norm_row(m, at));
 }
 
 /* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                            int64_t plane, const double *saved, double *sum)
+static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
 {
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], inverse = saved[1];
     double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = dy->stride[x->box.dims - 1];
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * step_in, some, part);
-            dpari_norm_read(n, dy, out + k * step_out, some, g);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
             for (i = 0; i < some; i++) {
-                part[i] = g[i] * (part[i] - saved[0]);
+                part[i] = g[i] * (part[i] - mean);
             }
             sum[0] += dpari_moments_total(g, some);
-            sum[1] += dpari_moments_total(part, some) * saved[1];
+            sum[1] += dpari_moments_total(part, some) * inverse;
         }
-    } while (dpari_norm_row(x, at));
+    } while (dpari_norm_row(m, at));
+}
+
+static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+{
+    const double points = (double)dpari_norm_points(m);
+    int64_t p;
+    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
+    for (p = 0; p < m->planes; p++) {
+        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
+        dpari_norm_sums(m, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(m, p);
+        t[1] += sum[1] * dpari_norm_scale(m, p);
+        t[2] += points;
+        if (m->shift_gradient != NULL) {
+            m->shift_gradient[p % m->channels] += sum[0];
+        }
+        if (m->scale_gradient != NULL) {
+            m->scale_gradient[p % m->channels] += sum[1];
+        }
+    }
 }
 
 /* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
-static void dpari_norm_gradient(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                                const dpar_tile *dx, int64_t plane, const double *saved,
-                                const double *mean)
+static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
 {
-    const double scale = dpari_norm_scale(n, plane), inverse = saved[1], slope = inverse * mean[1];
-    const int32_t last = x->box.dims - 1;
+    const int64_t set = dpari_norm_set(m, plane);
+    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
+    const double inverse = m->saved[2 * set + 1];
+    const double mean = total[0] / n, slope = inverse * (total[1] / n);
     double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t to = dpar_tile_at(dx, plane, at);
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * x->stride[last], some, part);
-            dpari_norm_read(n, dy, out + k * dy->stride[last], some, g);
+            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
+            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
             for (i = 0; i < some; i++) {
-                part[i] = inverse * (scale * g[i] - mean[0] - (part[i] - saved[0]) * slope);
+                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
             }
-            dpari_norm_write(n, dx, to + k * dx->stride[last], some, part);
+            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
         }
-    } while (dpari_norm_row(x, at));
+    } while (dpari_norm_row(m, at));
+}
+
+/* Is all there that the phase needs? */
+static int dpari_norm_fits(const dpar_mem_norm *m)
+{
+    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < m->dims && !negative; d++) {
+        negative = m->extent[d] < 0;
+    }
+    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
+        (m->type != DPAR_F64 && m->type != DPAR_F32) || m->planes < 0 || m->channels < 1 ||
+        m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+        return 0;
+    }
+    if (m->planes == 0) {
+        return 1;
+    }
+    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
+        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+        return 0;
+    }
+    return dpari_norm_points(m) == 0 || !walks ||
+           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
+            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+}
+
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+{
+    int64_t p, sets;
+    (void)ctx;
+    if (!dpari_norm_fits(m)) {
+        return DPAR_E_ARG;
+    }
+    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
+    if (m->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
+    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(m, p);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(m, p);
+    }
+    return DPAR_OK;
+}
+
+/* ---- normalisation: over the ranks ----------------------------------------------------------- */
+
+/* A tile's points for mem.h; none where it has none. */
+static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
+{
+    unsigned char *data = (unsigned char *)t->data;
+    int32_t d;
+    p->step = t->plane;
+    for (d = 0; d < t->box.dims; d++) {
+        p->stride[d] = t->stride[d];
+    }
+    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+}
+
+static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
+                                dpar_mem_norm *m)
+{
+    int32_t d;
+    dpari_zero(m, sizeof *m);
+    m->type = n->type;
+    m->planes = dpari_norm_planes(n);
+    m->channels = n->channels;
+    m->groups = n->groups;
+    m->epsilon = n->epsilon;
+    m->scale = n->scale;
+    m->shift = n->shift;
+    m->saved = saved;
+    m->dims = 1;
+    if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
+        m->dims = x->box.dims;
+        for (d = 0; d < m->dims; d++) {
+            m->extent[d] = x->box.hi[d] - x->box.lo[d];
+        }
+        dpari_norm_planes_of(x, n->type, &m->x);
+    }
+}
+
+static int dpari_norm_joins(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    const int32_t last = m->dims - 1;
+    return p->stride[last - 1] == p->stride[last] * m->extent[last];
+}
+
+/* Rows that follow each other in all tiles become one. */
+static void dpari_norm_join(dpar_mem_norm *m)
+{
+    while (m->dims > 1 && dpari_norm_joins(m, &m->x) && dpari_norm_joins(m, &m->dy) &&
+           dpari_norm_joins(m, &m->to)) {
+        const int32_t to = m->dims - 2;
+        m->extent[to] *= m->extent[to + 1];
+        m->x.stride[to] = m->x.stride[to + 1];
+        m->dy.stride[to] = m->dy.stride[to + 1];
+        m->to.stride[to] = m->to.stride[to + 1];
+        m->dims--;
+    }
+}
+
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch)
+{
+    dpar_status st = dpari_norm_check(c, n, x, y);
+    dpar_mem_moments own;
+    dpar_mem_norm m;
+    int64_t sets;
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, saved, &m);
+    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_zero(&own, sizeof own);
+    own.x = m.x.data;
+    own.type = m.type;
+    own.dims = m.dims;
+    own.planes = m.planes;
+    own.step = m.x.step;
+    own.channels = m.channels;
+    own.groups = m.groups;
+    own.to = scratch;
+    for (d = 0; d < m.dims; d++) {
+        own.extent[d] = m.extent[d];
+        own.stride[d] = m.x.stride[d];
+    }
+    st = dpari_do_moments(c, &own);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_MERGE;
+    m.all = scratch + 3 * sets;
+    m.ranks = c->size;
+    dpari_norm_join(&m);
+    st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    m.phase = DPAR_MEM_NORM_APPLY;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
 DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -40260,41 +40962,28 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         double *shift_gradient, double *scratch)
 {
     dpar_status st = dpari_norm_check(c, n, x, dy);
-    double sum[2], points, *total = scratch;
-    int64_t sets, p, i;
+    dpar_mem_norm m;
+    int64_t sets;
     st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    points = x->box.dims > 0 ? (double)dpar_box_volume(&x->box) : 0.0;
-    dpari_zero(total, (size_t)(3 * sets) * sizeof *total);
-    for (p = 0; p < x->planes; p++) {
-        double *t = &total[3 * dpari_norm_set(n, p)];
-        dpari_norm_sums(n, x, dy, p, &saved[2 * dpari_norm_set(n, p)], sum);
-        t[0] += sum[0] * dpari_norm_scale(n, p);
-        t[1] += sum[1] * dpari_norm_scale(n, p);
-        t[2] += points;
-        if (shift_gradient != NULL) {
-            shift_gradient[p % n->channels] += sum[0];
-        }
-        if (scale_gradient != NULL) {
-            scale_gradient[p % n->channels] += sum[1];
-        }
+    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
+    dpari_norm_planes_of(dy, n->type, &m.dy);
+    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_join(&m);
+    m.total = scratch;
+    m.sums = scratch + 3 * sets;
+    m.scale_gradient = scale_gradient;
+    m.shift_gradient = shift_gradient;
+    m.phase = DPAR_MEM_NORM_SUMS;
+    st = dpari_do_norm(c, &m);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, m.total, m.total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
     }
-    st = dpar_all_reduce(c, total, total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (i = 0; i < sets; i++) {
-        total[3 * i] /= dpari_mostf(total[3 * i + 2], 1.0);
-        total[3 * i + 1] /= dpari_mostf(total[3 * i + 2], 1.0);
-    }
-    for (p = 0; p < x->planes; p++) {
-        const int64_t set = dpari_norm_set(n, p);
-        dpari_norm_gradient(n, x, dy, dx, p, &saved[2 * set], &total[3 * set]);
-    }
-    return DPAR_OK;
+    m.phase = DPAR_MEM_NORM_GRADIENT;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
 /* ==== run/ddp.c ==== */
@@ -45038,6 +45727,7 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
     }
     if (c != NULL) {
         st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
         dpari_gate_loads(g, sums, load);
@@ -45120,6 +45810,8 @@ DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
+enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
+
 /* The capacity's factor in millionths; 0: out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts *l)
 {
@@ -45193,12 +45885,37 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
+static int32_t dpari_expert_weights(const dpar_experts *l)
+{
+    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* What holds rows, from `used` on; with them what a device reads of a routing. */
+static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *used)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t most = l->tokens * l->choices;
+    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, most, row);
+    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    if (c->mem != NULL) {
+        p->place = (int32_t *)dpari_room_take(&room, most, 4);
+        p->token = (int32_t *)dpari_room_take(&room, most, 4);
+        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+    }
+    *used = room.used;
+}
+
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
 static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
 {
     const dpar_experts *l = &p->layer;
     const int64_t ranks = c->size, experts = l->experts.count;
-    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -45220,12 +45937,18 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    p->packed = dpari_room_take(&used, l->tokens * l->choices, row);
-    p->staged = p->own > 1 && ranks > 1 ? dpari_room_take(&used, p->most, row) : NULL;
+    if (c->mem != NULL) { /* rows lie there */
+        p->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+        p->device_bytes = 0;
+        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+    } else {
+        dpari_expert_buffers(p, c, memory, &used.used);
+    }
     return used.used;
 }
 
-/* The same of a routing. */
+/* The same of a routing. Others read the first four arrays at the same places of theirs. */
 static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
                                         dpar_experts_routing *r, unsigned char *memory)
 {
@@ -45244,6 +45967,7 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
     r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
@@ -45285,6 +46009,37 @@ static uint64_t dpari_expert_hash(const dpar_experts *l)
     return dpari_hash(h, l->width);
 }
 
+/* Memory of the communicator's device, whose table has what is needed. */
+static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+{
+    dpar_comm *c = p->comm;
+    const dpar_mem *m = c->mem;
+    dpar_status st;
+    if (m->wait == NULL || m->span == NULL || m->gather == NULL || m->combine == NULL ||
+        m->dot == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "experts need wait, span, gather, combine and dot of comm->mem", 0, 0, 0,
+                         0);
+    }
+    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+    }
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+{
+    dpar_status st = DPAR_OK;
+    if (plan != NULL && plan->device != NULL) {
+        st = dpari_do_wait(plan->comm);
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+    return st;
+}
+
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
@@ -45292,16 +46047,12 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
     uint64_t hash = 0;
     int64_t need = 0, each = 0;
-    int32_t i;
+    int32_t i, taken = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_experts_bytes(c, layer, &need, &each, why);
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_say(DPAR_E_ARG, why, "experts need the host's memory, not a device's", 0, 0, 0,
-                       0);
-    }
     if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
         st = dpari_say(DPAR_E_ROOM, why,
                        "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",
@@ -45319,12 +46070,16 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->own;
         }
+        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+        taken = p->device != NULL;
     }
     st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
                      "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
                      why);
     if (st == DPAR_OK) {
         *plan = p;
+    } else if (taken) {
+        (void)dpar_experts_close(p);
     }
     return st;
 }
@@ -45420,11 +46175,6 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[below] = moved;
         at = below;
     }
-}
-
-static int32_t dpari_expert_weights(const dpar_experts *l)
-{
-    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
@@ -45565,6 +46315,14 @@ static void dpari_expert_grant(dpar_experts_plan *p)
     }
 }
 
+/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
+static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
+                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+{
+    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+}
+
 /* The exchange; with DROP_LATE there and back. */
 static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
                                      const int32_t *chosen)
@@ -45572,12 +46330,12 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
     dpar_status st;
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->tokens, 0);
-    st = dpari_expert_send(p, p->tell, p->told, p->hear, p->heard, DPAR_I32);
+    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
     if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
         return st;
     }
     dpari_expert_grant(p);
-    st = dpari_expert_send(p, p->hear, p->heard, p->tell, p->told, DPAR_I32);
+    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
     if (st == DPAR_OK) {
         dpari_expert_sort(p, r->tokens, 1);
         dpari_expert_late(p, r, chosen, p->tally);
@@ -45638,6 +46396,14 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
             r->choice[r->place[i]] = (int32_t)i;
         }
     }
+    for (i = 0; r->token != NULL && i < r->kept; i++) {
+        r->token[i] = r->choice[i] / p->layer.choices;
+    }
+}
+
+static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -45654,6 +46420,10 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
         return dpari_expert_wrong(plan->comm, &said, why);
     }
+    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
     dpari_zero(r, sizeof *r);
     r->tokens = tokens;
     (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
@@ -45663,8 +46433,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(plan, r, chosen, weight);
     st = dpari_expert_tell(plan, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", plan->comm->why.text, sizeof plan->comm->why.text, 0, 0,
-                              0, 0);
+        return dpari_expert_ended(plan->comm, st, why);
     }
     plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -45827,22 +46596,40 @@ static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_rou
     dpari_kern_rows_end(stream);
 }
 
+/* Bytes as they are; 1, or 0 when there are none. */
+static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
+{
+    dpari_zero(s, sizeof *s);
+    s->to = to;
+    s->from = from;
+    s->count = bytes;
+    s->to_type = s->from_type = DPAR_U8;
+    s->scale = 1.0;
+    return bytes > 0;
+}
+
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static void dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
-                               const void *from, int back)
+static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      void *to, const void *from, int back)
 {
     const dpar_experts *l = &p->layer;
     int64_t at = 0;
-    int32_t rank, e;
+    int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
         for (e = 0; e < p->own; e++) {
             const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
-            dpari_kern_copy(dpari_expert_at(to, l, back ? at : row),
-                            dpari_expert_in(from, l, back ? row : at),
-                            r->piece[piece] * dpari_expert_row(l), 0);
+            void *t = dpari_expert_at(to, l, back ? at : row);
+            const void *f = dpari_expert_in(from, l, back ? row : at);
+            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
+            if (p->comm->mem == NULL) {
+                dpari_kern_copy(t, f, bytes, 0);
+            } else {
+                n += dpari_expert_span(&p->span[n], t, f, bytes);
+            }
             at += r->piece[piece];
         }
     }
+    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
 }
 
 /* Elements to and from each rank. */
@@ -45998,7 +46785,135 @@ static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing
     }
 }
 
+/* ---- in a device's memory -------------------------------------------------------------------- */
+
+/* The routing's numbers, where the last operation was of another one. */
+static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t n = 0;
+    dpar_status st = DPAR_OK;
+    if (p->there == r && p->there_tag == r->tag) {
+        return DPAR_OK;
+    }
+    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    p->there = r;
+    p->there_tag = r->tag;
+    return st;
+}
+
+/* to[i] = from[index[i]] of `bytes` each. */
+static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+                                       const int32_t *index, int64_t rows, int64_t bytes)
+{
+    dpar_mem_gather g;
+    dpari_zero(&g, sizeof g);
+    g.to = to;
+    g.from = from;
+    g.rows = rows;
+    g.bytes = g.to_step = g.from_step = bytes;
+    g.index.at = index;
+    g.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+}
+
+/* to[i] = the sum of k rows, each times its weight. */
+static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+                                        const void *weight, const int32_t *index, int64_t rows,
+                                        int64_t k)
+{
+    dpar_mem_combine m;
+    dpari_zero(&m, sizeof m);
+    m.to = to;
+    m.from = from;
+    m.weight = weight;
+    m.rows = rows;
+    m.k = k;
+    m.width = p->layer.width;
+    m.to_type = m.from_type = p->layer.type;
+    m.weight_type = dpari_expert_weights(&p->layer);
+    m.index.at = index;
+    m.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+}
+
+static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *from, const void *weight)
+{
+    dpar_status st = dpari_expert_index(p, r);
+    if (st == DPAR_OK && weight == NULL) {
+        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
+                                   dpari_expert_row(&p->layer));
+    }
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+                       : st;
+    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
+                         : st;
+}
+
+static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *dy, const void *kept, void *dweight)
+{
+    const int32_t type = dpari_expert_weights(&p->layer);
+    const dpar_status st = dpari_expert_index(p, r);
+    dpar_mem_dot d;
+    if (st != DPAR_OK || r->kept == 0) {
+        return st != DPAR_OK ? st
+                             : dpari_do_copy(p->comm, dweight, NULL,
+                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = dweight;
+    d.a = dy;
+    d.b = kept;
+    d.rows = dpari_expert_choices(p, r);
+    d.k = p->layer.choices;
+    d.width = p->layer.width;
+    d.to_type = type;
+    d.type = p->layer.type;
+    d.index.at = p->place;
+    d.index.type = DPAR_I32;
+    return dpari_do_dot(p->comm, &d);
+}
+
 /* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of kept choices, as they are sent. */
+static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *from, const void *weight)
+{
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_pack_there(p, r, from, weight);
+    }
+    for (i = 0; i < r->kept; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Each token's sum of what came. */
+static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      const void *came, const void *weight, void *out)
+{
+    int64_t e;
+    if (p->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(p, r);
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
+                                                    p->layer.choices)
+                             : st;
+    }
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    return DPAR_OK;
+}
 
 /* Rows of tokens, times weights (NULL: as they are), to their experts. */
 static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
@@ -46006,7 +46921,6 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
 {
     void *to = p->staged != NULL ? p->staged : rows;
     dpari_peers peers;
-    int64_t i;
     dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 0);
@@ -46016,17 +46930,11 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
         }
         return st;
     }
-    for (i = 0; i < r->kept && st == DPAR_OK; i++) {
-        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
-                          1, weight, 0);
-    }
+    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
     dpari_expert_sizes(p, r);
     st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
                        : st;
-    if (st == DPAR_OK && to != rows) {
-        dpari_expert_group(p, r, rows, to, 0);
-    }
-    return st;
+    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
 }
 
 /* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
@@ -46036,7 +46944,6 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
 {
     void *came = kept != NULL ? kept : p->packed;
     dpari_peers peers;
-    int64_t e;
     dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 1);
@@ -46049,19 +46956,32 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
         return st;
     }
     if (st == DPAR_OK && p->staged != NULL) {
-        dpari_expert_group(p, r, p->staged, rows, 1);
+        st = dpari_expert_group(p, r, p->staged, rows, 1);
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
     st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
-    for (e = 0; e < p->layer.experts.count; e++) {
-        p->from[e] = came;
-        p->fill[e] = 0;
+    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+}
+
+/* dweight[tokens][k] = dy . result. */
+static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *dy, const void *kept, void *dweight)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_dots_there(p, r, dy, kept, dweight);
     }
-    if (st == DPAR_OK) {
-        dpari_expert_sums(p, r, weight, NULL, out, 0);
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        double sum = 0.0;
+        if (r->place[i] >= 0) {
+            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
+                                   dpari_expert_in(kept, l, r->place[i]), l);
+        }
+        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* Are the arrays there that have elements? */
@@ -46106,21 +47026,13 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
 {
     const int there = dy != NULL && weight != NULL &&
                       (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
-    const dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
-    int64_t i;
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
+    if (st == DPAR_OK && dweight != NULL) {
+        st = dpari_expert_dots(plan, route, dy, kept, dweight);
     }
-    for (i = 0; dweight != NULL && i < dpari_expert_choices(plan, route); i++) {
-        const dpar_experts *l = &plan->layer;
-        double sum = 0.0;
-        if (route->place[i] >= 0) {
-            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
-                                   dpari_expert_in(kept, l, route->place[i]), l);
-        }
-        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
-    }
-    return dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows);
+    return st == DPAR_OK
+               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               : st;
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
@@ -46451,7 +47363,10 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     const dpar_schedule *s = p->o.schedule;
-    const int32_t transport = p->o.keep_sends ? DPAR_TRANSPORT_EDGE : DPAR_TRANSPORT_BLOCKING;
+    /* a device's stream has one queue for all messages */
+    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
+                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
+                                                  : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
     int64_t k, m = 0;
     dpar_status st = dpar_schedule_check(s, 0, w->mem, w->bytes, why);
@@ -47724,17 +48639,25 @@ static void dpari_kern_divide_integers(dpari_kern_quad *x, int32_t type, int32_t
     }
 }
 
+/* x = x / by, for each of a quad's four vectors. */
+#define DPARI_KERN_DIVIDE(TYPE)                                                                    \
+    do {                                                                                           \
+        x->a = (dpari_kern_u4)((TYPE)x->a / by);                                                   \
+        x->b = (dpari_kern_u4)((TYPE)x->b / by);                                                   \
+        x->c = (dpari_kern_u4)((TYPE)x->c / by);                                                   \
+        x->d = (dpari_kern_u4)((TYPE)x->d / by);                                                   \
+    } while (0)
+
 DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32_t n)
 {
     const float nf = (float)n;
     const double nd = n;
-    const dpari_kern_quad *y = x;
     if (type == DPAR_F64) {
         const dpari_kern_d2 by = {nd, nd};
-        DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
+        DPARI_KERN_DIVIDE(dpari_kern_d2);
     } else if (type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
         const dpari_kern_f4 by = {nf, nf, nf, nf};
-        DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
+        DPARI_KERN_DIVIDE(dpari_kern_f4);
     } else {
         dpari_kern_quad z = *x; /* so that only here the address of one is taken */
         dpari_kern_divide_integers(&z, type, n);
@@ -48791,6 +49714,9 @@ enum {
 #define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
+#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
+#define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
+#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_SOME 512 /* elements from which their lines are asked for: measured */
 
@@ -48817,7 +49743,7 @@ typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
     int64_t n, rows, to_step, from_step, to_row, from_row;
-    int64_t run;
+    int64_t run, beside;
 } dpari_stride_rows;
 
 /* The loop over k's rows of one type, at t and f; that of rows alone is short enough to be inlined.
@@ -48826,7 +49752,7 @@ typedef struct dpari_stride_rows {
     static void name##_rows(const dpari_stride_rows *k)                                            \
     {                                                                                              \
         const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
-        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
+        const int64_t last = k->run - (int64_t)sizeof(type), beside = k->beside;                   \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
         int64_t row, i;                                                                            \
@@ -48837,11 +49763,11 @@ typedef struct dpari_stride_rows {
                 __VA_ARGS__                                                                        \
             }                                                                                      \
         }                                                                                          \
-        (void)last;                                                                                \
+        (void)last, (void)beside;                                                                  \
     }                                                                                              \
     static void name(const dpari_stride_rows *k)                                                   \
     {                                                                                              \
-        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type);                             \
+        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type), beside = k->beside;         \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
         const dpari_stride_spot *list = k->list;                                                   \
@@ -48855,7 +49781,7 @@ typedef struct dpari_stride_rows {
             const unsigned char *f = from + list[i].from;                                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
-        (void)last;                                                                                \
+        (void)last, (void)beside;                                                                  \
     }
 
 #define DPARI_STRIDE_ONE(type)                                                                     \
@@ -48958,6 +49884,37 @@ DPARI_STRIDE_LOOP(dpari_stride_clear_8, uint64_t,
                   DPARI_STRIDE_ONE(uint64_t) DPARI_STRIDE_CLEAR(uint64_t))
 DPARI_STRIDE_LOOP(dpari_stride_clear_16, dpari_stride_16,
                   DPARI_STRIDE_ONE(dpari_stride_16) DPARI_STRIDE_CLEAR(dpari_stride_16))
+
+/* What lies beside each sum becomes 0: it is in a line that is written anyway. */
+#define DPARI_STRIDE_BESIDE(type)                                                                  \
+    const type zero = {0};                                                                         \
+    dpari_stride_copy(t + beside, &zero, sizeof zero);
+
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f32, float,
+                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_BESIDE(float))
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f64, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_BESIDE(double))
+#endif
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
+#endif
+
+static void dpari_stride_move_beside(const dpari_stride_rows *k, int32_t loop)
+{
+    switch (loop) {
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_beside_f32(k); break;
+    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_beside_f64(k); break;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_beside_two(k); break;
+#endif
+    default: (void)k; break;
+    }
+}
 
 /* 0: there is no such loop. */
 static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
@@ -49241,6 +50198,11 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.to_row = s->dim[1].to;
     k.from_row = s->dim[1].from;
     k.run = s->run;
+    k.beside = s->beside;
+    if (s->beside != 0) {
+        dpari_stride_move_beside(&k, s->loop);
+        return;
+    }
     if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
         return;
     }
@@ -49386,6 +50348,178 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
            b->loop != DPARI_STRIDE_NONE;
 }
 
+/* ---- two pieces in one loop ---- */
+
+static int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b` bytes on. */
+typedef struct dpari_stride_pair {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for; 0: none is */
+    int64_t after; /* bytes to what `ahead` asks for */
+    int32_t ahead;
+} dpari_stride_pair;
+
+#if defined(__GNUC__)
+#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
+    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
+        __builtin_prefetch((f) + (k)->after);                                                      \
+        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
+    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
+        dpari_stride_ask_line((t) + (k)->after);                                                   \
+        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
+    }
+#else
+#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
+#endif
+
+#define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
+    static void name(const dpari_stride_pair *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
+        const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
+        const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
+        int64_t row, i;                                                                            \
+        for (row = 0; row < k->rows; row++) {                                                      \
+            unsigned char *t_a = k->to + row * k->to_row;                                          \
+            const unsigned char *f_a = k->from + row * k->from_row;                                \
+            for (i = 0; i < n; i++, t_a += to_step, f_a += from_step) {                            \
+                if (i % (DPARI_STRIDE_LINE / (int64_t)sizeof(type)) == 0) {                        \
+                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
+                }                                                                                  \
+                if (next != 0) {                                                                   \
+                    dpari_stride_ask_line(t_a + next);                                             \
+                    dpari_stride_ask_line(t_a + to_b + next);                                      \
+                }                                                                                  \
+                {                                                                                  \
+                    unsigned char *t = t_a;                                                        \
+                    const unsigned char *f = f_a;                                                  \
+                    const int64_t beside = a_beside;                                               \
+                    (void)beside;                                                                  \
+                    __VA_ARGS__                                                                    \
+                }                                                                                  \
+                {                                                                                  \
+                    unsigned char *t = t_a + to_b;                                                 \
+                    const unsigned char *f = f_a + from_b;                                         \
+                    const int64_t beside = b_beside;                                               \
+                    (void)beside;                                                                  \
+                    __VA_ARGS__                                                                    \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+DPARI_STRIDE_PAIR(dpari_stride_pair_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_PAIR(dpari_stride_pair_sum, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_BESIDE(double))
+DPARI_STRIDE_PAIR(dpari_stride_pair_clear, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_CLEAR(double))
+#endif
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_PAIR(dpari_stride_pair_sum_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
+DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
+#endif
+
+static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
+{
+    switch (s->loop) {
+    case DPARI_STRIDE_8: dpari_stride_pair_8(k); break;
+    case DPARI_STRIDE_16: dpari_stride_pair_16(k); break;
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F64:
+        if (s->clear) {
+            dpari_stride_pair_clear(k);
+        } else {
+            dpari_stride_pair_sum(k);
+        }
+        break;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO:
+        if (s->clear) {
+            dpari_stride_pair_clear_two(k);
+        } else {
+            dpari_stride_pair_sum_two(k);
+        }
+        break;
+#endif
+    default: break;
+    }
+}
+
+/* Is there a loop for both? Of copies, and of sums that make 0 of what lies beside them or of what
+ * they read. */
+static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
+{
+    const int copies = a->loop == DPARI_STRIDE_8 || a->loop == DPARI_STRIDE_16;
+    const int sums = a->loop == DPARI_STRIDE_SUM_F64 || a->loop == DPARI_STRIDE_SUM_TWO;
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && a->loop == b->loop && a->ahead == b->ahead && a->each == b->each &&
+           a->asks == b->asks && a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
+           (copies || sums) && sums == (a->clear || a->beside != 0);
+}
+
+/* Targets that are asked for in time: of rows that are short those of the next row. */
+static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
+{
+    const int64_t step = dpari_stride_size(k->to_step);
+    k->next = 0;
+    if (a->asks && k->n <= DPARI_STRIDE_ROW) {
+        k->next = k->to_row;
+    } else if (a->asks || step >= DPARI_STRIDE_APART) {
+        k->next = DPARI_STRIDE_SOON * k->to_step;
+    }
+}
+
+/* Both, run by run in turns. 0: there is no such loop. */
+static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
+                                 const unsigned char *const *from, const dpari_stride *b)
+{
+    dpari_stride_pair k;
+    if (!dpari_stride_pairs(a, b)) {
+        return 0;
+    }
+    k.to = to[0];
+    k.from = from[0];
+    k.n = a->dim[0].count;
+    k.rows = a->dim[1].count;
+    k.to_step = a->dim[0].to;
+    k.from_step = a->dim[0].from;
+    k.to_row = a->dim[1].to;
+    k.from_row = a->dim[1].from;
+    k.to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    k.from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    k.beside_a = a->beside;
+    k.beside_b = b->beside;
+    k.after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
+    k.ahead = a->each > 0 ? a->ahead : 0;
+    dpari_stride_pair_next(&k, a);
+    dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
+    dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
+    if (a->asks) {
+        dpari_stride_ask(a, to[0], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(b, to[1], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
+    }
+    dpari_stride_move_pair(&k, a);
+    return 1;
+}
+
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -49405,6 +50539,9 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     to[1] = (unsigned char *)to_b + b->to_start;
     from[0] = (const unsigned char *)from_a + a->from_start;
     from[1] = (const unsigned char *)from_b + b->from_start;
+    if (dpari_stride_run_pair(a, to, from, b)) {
+        return;
+    }
     turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
     while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
         part /= 2;
@@ -49422,7 +50559,7 @@ DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_
     int64_t runs = 1, k;
     int32_t d;
     if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears)) {
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears) || s->beside != 0) {
         return 0;
     }
     for (d = 0; d < s->dims; d++) {
@@ -49464,6 +50601,7 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
     k.rows = 0;
     k.to_step = k.from_step = k.to_row = k.from_row = 0;
     k.run = s->run;
+    k.beside = 0;
     for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
         dpari_stride_ask_line(k.to + list[i].to);
     }
@@ -49473,11 +50611,6 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
 }
 
 /* ---- preparing ---- */
-
-static int64_t dpari_stride_size(int64_t step)
-{
-    return step < 0 ? -step : step;
-}
 
 /* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
  * the smallest steps first. */
@@ -49621,6 +50754,9 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
             dpari_stride_drop(s, 0);
         }
     }
+    if (s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_TWO && !s->clear) {
+        s->beside = p->beside * size;
+    }
     if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
         dpari_stride_lengthen(s);
     }
@@ -49661,6 +50797,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     s->dims = s->asks = s->ahead = s->back = 0;
     s->first = s->each = 0;
     s->simple = 0;
+    s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
@@ -50457,6 +51594,28 @@ static const char *dpari_op_name(int32_t op)
     case DPAR_MAX: return "max";
     case DPAR_MIN: return "min";
     default: return "copy";
+    }
+}
+
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root)
+{
+    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
     }
 }
 
@@ -56591,8 +57750,18 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
     }
-    if (x->elsewhere) {
-        dpari_hx_move(x, first, n, 1);
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
+ * last of it has come. */
+static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    const double began = dpari_hx_clock(x);
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(x, p->r, p->r_items, 1);
+    } else {
+        dpari_hx_move(x, p->s, p->s_items, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
@@ -56792,7 +57961,10 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (x->mode == DPAR_HALO_ADJOINT) {
             dpari_hx_take(x, p->s, p->s_items);
         }
-        st = x->elsewhere ? dpari_hx_settle(x) : st;
+        if (x->elsewhere) {
+            dpari_hx_take_elsewhere(x, p);
+            st = dpari_hx_settle(x);
+        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -56898,6 +58070,10 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+        for (k = 0; k < x->step[s].r_items; k++) {
+            dpari_hx_item *it = &x->item[x->step[s].r + k];
+            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
         }
         dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
     }

@@ -12,8 +12,8 @@
  *     cc -DDPAR_IMPLEMENTATION -c dpar.c                                 (dpar itself, by any)
  *
  * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17,
- * needs the runtime (12.1 or later: launches take up to 32 KB of arguments) and a chip of compute
- * capability 7.0 or later; nvcc 13 itself begins at 7.5.
+ * needs the runtime 12.1 or later (with an older driver, 12.0, it is more launches) and a chip of
+ * compute capability 7.0 or later; nvcc 13 itself begins at 7.5.
  *
  * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing allocates but these. Work
  * is ordered by the stream: give what computes the inputs to the same stream, or let it wait for
@@ -23,9 +23,10 @@
  * of CUDA, what a kernel does wrong is heard at a later call.
  *
  * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, dot,
- * xent, merge and moments. No atomics: the same input gives the same bits in every run, on every
- * device, whatever the launch. options.fast computes exponentials and optimizers of f32 and 16-bit
- * weights in f32: within some 2^-22 of the update instead of 2^-24.
+ * xent, merge, moments and norm. No atomics: the same input gives the same bits in every run, on
+ * every device, whatever the launch. options.fast computes exponentials and optimizers of f32 and
+ * 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB
+ * of the host's stack.
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
@@ -50,6 +51,8 @@ typedef struct dpar_cuda_options {
     int32_t room;       /* 0 */
 } dpar_cuda_options;
 
+enum { DPARI_CUDA_PINS = 128 };
+
 /* A device and a stream. Filled in by dpar_cuda_open; reading is fine. */
 typedef struct dpar_cuda {
     dpar_stream stream;
@@ -60,8 +63,16 @@ typedef struct dpar_cuda {
     int32_t fast, blocks;
     void *scratch; /* of the device, for partial results; work of one stream only */
     int64_t scratch_bytes;
-    int64_t launches; /* of kernels so far: set it to 0 as you like */
-    dpar_why why;     /* of the last error */
+    int64_t launches;  /* of kernels so far: set it to 0 as you like */
+    dpar_why why;      /* of the last error */
+    int32_t arguments; /* bytes that a launch may take */
+    int32_t pins, held_n;
+    struct {
+        uintptr_t memory, lo, hi;
+    } pin[DPARI_CUDA_PINS]; /* what is pinned, */
+    struct {
+        uintptr_t lo, hi;
+    } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
 } dpar_cuda;
 
 /* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
@@ -141,6 +152,7 @@ DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- numbers -----------------------------------------------------------------------------------
  *
@@ -152,46 +164,32 @@ DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double 
 #if defined(__CUDACC__)
 #define DPARI_CUDA_UNROLL _Pragma("unroll")
 #define DPARI_CUDA_ARGS const __grid_constant__
+/* What is rare and long: not in every place that it is called from. */
+#define DPARI_CUDA_ONCE __noinline__
 #else
+#define DPARI_CUDA_ONCE
 #define DPARI_CUDA_UNROLL
 #define DPARI_CUDA_ARGS const
 #endif
 
-DPARI_CUDA_FN float dpari_cuda_add(float a, float b)
-{
 #if defined(__CUDA_ARCH__)
-    return __fadd_rn(a, b);
+#define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
+    DPARI_CUDA_FN type name(type a, type b)                                                        \
+    {                                                                                              \
+        return intrinsic(a, b);                                                                    \
+    }
 #else
-    return a + b;
+#define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
+    DPARI_CUDA_FN type name(type a, type b)                                                        \
+    {                                                                                              \
+        return a sign b;                                                                           \
+    }
 #endif
-}
-
-DPARI_CUDA_FN double dpari_cuda_add(double a, double b)
-{
-#if defined(__CUDA_ARCH__)
-    return __dadd_rn(a, b);
-#else
-    return a + b;
-#endif
-}
-
-DPARI_CUDA_FN float dpari_cuda_mul(float a, float b)
-{
-#if defined(__CUDA_ARCH__)
-    return __fmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-
-DPARI_CUDA_FN double dpari_cuda_mul(double a, double b)
-{
-#if defined(__CUDA_ARCH__)
-    return __dmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
+DPARI_CUDA_ROUNDED(dpari_cuda_add, float, __fadd_rn, +)
+DPARI_CUDA_ROUNDED(dpari_cuda_add, double, __dadd_rn, +)
+DPARI_CUDA_ROUNDED(dpari_cuda_mul, float, __fmul_rn, *)
+DPARI_CUDA_ROUNDED(dpari_cuda_mul, double, __dmul_rn, *)
+DPARI_CUDA_ROUNDED(dpari_cuda_divide, float, __fdiv_rn, /)
 
 template <typename To, typename From> DPARI_CUDA_FN To dpari_cuda_bits(From x)
 {
@@ -275,7 +273,8 @@ DPARI_CUDA_FN float dpari_cuda_from_f16(uint16_t h)
 
 DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
 {
-    return d != d ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : (float)d;
+    const float f = (float)d;
+    return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
 }
 
 DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
@@ -443,7 +442,7 @@ __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void 
     }
 }
 
-template <int S>
+template <int S, int WIDE = 1>
 __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void *base, int64_t i,
                                                int64_t count, int32_t width, int even)
 {
@@ -461,7 +460,7 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
             v.z = four->x[2];
             v.w = four->x[3];
             dpari_cuda_put<S>((uint4 *)(void *)at, v);
-            if (width == 8) {
+            if (WIDE && width == 8) {
                 v.x = four->x[4];
                 v.y = four->x[5];
                 v.z = four->x[6];
@@ -478,7 +477,7 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
         }
         if (width == 2) {
             *((uint16_t *)(void *)at + e) = (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
-        } else if (width == 4) {
+        } else if (!WIDE || width == 4) {
             *((uint32_t *)(void *)at + e) = four->x[e];
         } else {
             *((uint64_t *)(void *)at + e) = (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1]
@@ -494,7 +493,7 @@ DPARI_CUDA_FN void dpari_cuda_as(double from, double *to)
 
 DPARI_CUDA_FN void dpari_cuda_as(float from, double *to)
 {
-    *to = dpari_cuda_from_f32(from);
+    *to = (double)from;
 }
 
 DPARI_CUDA_FN void dpari_cuda_as(float from, float *to)
@@ -512,43 +511,39 @@ DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
     return (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
 }
 
-/* The numbers, in f64 or f32. */
-template <typename W>
+/* The numbers, in f64 or f32, to compute with; KEPT: a NaN keeps sign and payload. WIDE 0: none is
+ * F64. */
+template <int KEPT = 0, int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int32_t type, W *to)
 {
-    if (type == DPAR_F32) {
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            dpari_cuda_as(dpari_cuda_bits<float>(four->x[e]), &to[e]);
-        }
-    } else if (type == DPAR_BF16) {
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            dpari_cuda_as(dpari_cuda_from_bf16(dpari_cuda_part(four, e)), &to[e]);
-        }
-    } else if (type == DPAR_F16) {
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            dpari_cuda_as(dpari_cuda_from_f16(dpari_cuda_part(four, e)), &to[e]);
-        }
-    } else {
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        if (WIDE && type == DPAR_F64) {
             const uint64_t bits = (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1] << 32;
             dpari_cuda_as(dpari_cuda_bits<double>(bits), &to[e]);
+            continue;
+        }
+        f = type == DPAR_F32    ? dpari_cuda_bits<float>(four->x[e])
+            : type == DPAR_BF16 ? dpari_cuda_from_bf16(dpari_cuda_part(four, e))
+                                : dpari_cuda_from_f16(dpari_cuda_part(four, e));
+        if (KEPT && sizeof(W) == 8) {
+            dpari_cuda_as(dpari_cuda_from_f32(f), &to[e]);
+        } else {
+            dpari_cuda_as(f, &to[e]);
         }
     }
 }
 
 /* And back, rounded once (16 bits by way of F32). */
-template <typename W>
+template <int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t type, const W *from)
 {
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
         float f;
         double d;
-        if (type == DPAR_F64) {
+        if (WIDE && type == DPAR_F64) {
             dpari_cuda_as(from[e], &d);
             const uint64_t bits = dpari_cuda_bits<uint64_t>(d);
             four->x[2 * e] = (uint32_t)bits;
@@ -605,7 +600,8 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 enum {
     DPARI_CUDA_THREADS = 256,
     DPARI_CUDA_SMALL = 3968,      /* bytes of pieces in the arguments of a launch: any driver, */
-    DPARI_CUDA_LARGE = 31 * 1024, /* and where runtime and chip take more */
+    DPARI_CUDA_LARGE = 31 * 1024, /* and drivers from 12.1 on */
+    DPARI_CUDA_ARGUMENTS = 32764, /* of these; of any: 4096 */
     DPARI_CUDA_PARTS = 1024,      /* partial results of a reduction, and */
     DPARI_CUDA_SCRATCH = 512 * 1024
 };
@@ -678,10 +674,7 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
     }
     list[0] = const_cast<Args *>(&args);
     error = cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(DPARI_CUDA_THREADS), list, 0,
-                             gpu->stream);
-    if (error == cudaSuccess) {
-        error = cudaPeekAtLastError();
-    }
+                             gpu->stream); /* its own: others may have left one behind */
     gpu->launches++;
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
 }
@@ -694,6 +687,13 @@ template <typename Piece, int BYTES> struct dpari_cuda_batch {
     int64_t first[ROOM + 1];
     Piece piece[ROOM];
 };
+
+/* Pieces of a launch at most. */
+template <typename Small, typename Large> static int32_t dpari_cuda_most(const dpar_cuda *gpu)
+{
+    static_assert(sizeof(Small) <= 4096 && sizeof(Large) <= DPARI_CUDA_ARGUMENTS, "a launch");
+    return gpu->arguments < DPARI_CUDA_ARGUMENTS ? (int32_t)Small::ROOM : (int32_t)Large::ROOM;
+}
 
 /* The piece that a chunk belongs to. */
 template <typename Batch>
@@ -741,16 +741,21 @@ enum {
 
 enum { DPARI_CUDA_UNITS = 1 << 30 }; /* of a piece at most: indices have 31 bits */
 
-struct dpari_cuda_box {
-    unsigned char *to, *from;
-    int64_t to_step[DPAR_MEM_DIMS], from_step[DPAR_MEM_DIMS]; /* bytes, of dim 0: of a unit */
-    uint32_t extent[DPAR_MEM_DIMS], magic[DPAR_MEM_DIMS];     /* dim 0: units */
-    uint32_t units;
-    uint8_t shift[DPAR_MEM_DIMS];
-    uint8_t dims, kind, width, to_type, from_type, through, op, negate, clear;
-};
+enum { DPARI_CUDA_SLIM = 4 }; /* dims of nearly all boxes: descriptions are shorter */
 
-DPARI_CUDA_FN void dpari_cuda_where(const dpari_cuda_box *b, uint32_t i, int64_t *to, int64_t *from)
+template <int DIMS> struct dpari_cuda_box_of {
+    unsigned char *to, *from;
+    int64_t to_step[DIMS], from_step[DIMS]; /* bytes, of dim 0: of a unit */
+    uint32_t extent[DIMS], magic[DIMS];     /* dim 0: units */
+    uint32_t units;
+    uint8_t shift[DIMS];
+    uint8_t dims, kind, width, to_type, from_type, through, op;
+    uint8_t negate : 1, clear : 1;
+};
+typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
+
+template <typename Box>
+DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
 {
     int64_t t = 0, f = 0;
     for (int32_t d = 0; d + 1 < b->dims; d++) {
@@ -875,8 +880,8 @@ template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
 }
 
 /* PER units of a thread, DPARI_CUDA_THREADS apart: all are read before the first is written. */
-template <typename V, int PER>
-__device__ static inline void dpari_cuda_move_raw(const dpari_cuda_box *b, uint32_t i)
+template <typename V, int PER, typename Box>
+__device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
 {
     V v[PER];
     int64_t to[PER], from[PER];
@@ -899,8 +904,8 @@ __device__ static inline void dpari_cuda_move_raw(const dpari_cuda_box *b, uint3
     }
 }
 
-template <int PER>
-__device__ static inline void dpari_cuda_move_cast(const dpari_cuda_box *b, uint32_t i)
+template <int PER, typename Box>
+__device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
 {
     const int32_t narrow = dpari_cuda_width(b->to_type), wide = dpari_cuda_width(b->from_type);
     dpari_cuda_four v[PER];
@@ -921,7 +926,7 @@ __device__ static inline void dpari_cuda_move_cast(const dpari_cuda_box *b, uint
         }
         if (b->to_type == DPAR_F64 || b->from_type == DPAR_F64) {
             double d[4];
-            dpari_cuda_widen(&v[j], b->from_type, d);
+            dpari_cuda_widen<1>(&v[j], b->from_type, d);
             dpari_cuda_narrow(&w, b->to_type, d);
         } else {
             float f[4];
@@ -937,7 +942,7 @@ __device__ static inline void dpari_cuda_move_cast(const dpari_cuda_box *b, uint
 }
 
 /* Units of 16 bytes; also where both sides have them of one type and the value is turned round. */
-__device__ static inline void dpari_cuda_move_meet(const dpari_cuda_box *b, uint32_t i)
+template <typename Box> __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
 {
     uint32_t x[4], y[4];
     int64_t to, from;
@@ -974,7 +979,7 @@ __device__ static inline void dpari_cuda_move_meet(const dpari_cuda_box *b, uint
     }
 }
 
-__device__ static inline void dpari_cuda_move_any(const dpari_cuda_box *b, uint32_t i)
+template <typename Box> __device__ static inline void dpari_cuda_move_any(const Box *b, uint32_t i)
 {
     const int32_t wide = dpari_cuda_width(b->from_type), narrow = dpari_cuda_width(b->to_type);
     int64_t to, from;
@@ -997,8 +1002,8 @@ __device__ static inline void dpari_cuda_move_any(const dpari_cuda_box *b, uint3
 }
 
 /* ALL 0: copies alone, with the registers that these need. */
-template <int PER, int ALL>
-__device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b, uint32_t i)
+template <int PER, int ALL, typename Box>
+__device__ static inline void dpari_cuda_move_some(const Box *b, uint32_t i)
 {
     if (!ALL || b->kind == DPARI_CUDA_RAW) {
         switch (b->width) {
@@ -1363,57 +1368,91 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
 }
 
-template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
+template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b, int few)
 {
     const int64_t wave = (int64_t)gpu->units * 2;
     int64_t four = 0, one = 0;
     int32_t k, all = 0;
-    void (*kernel)(const Batch);
+    void (*kernel)(const Batch) = dpari_cuda_move_kernel<Batch, 4, 1>;
     for (k = 0; k < b->n; k++) {
         four +=
             ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
     }
-    for (k = 0; k < b->n; k++) { /* little work: more threads with less each */
-        const int64_t each = four < wave ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
+    few = few && four < wave; /* little work: more threads with less each */
+    for (k = 0; k < b->n; k++) {
+        const int64_t each = few ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
         b->first[k] = one;
         all |= b->piece[k].kind != DPARI_CUDA_RAW;
         one += ((int64_t)b->piece[k].units + each - 1) / each;
     }
     b->first[b->n] = one;
-    kernel =
-        four < wave
-            ? (all ? dpari_cuda_move_kernel<Batch, 1, 1> : dpari_cuda_move_kernel<Batch, 1, 0>)
-            : (all ? dpari_cuda_move_kernel<Batch, 4, 1> : dpari_cuda_move_kernel<Batch, 4, 0>);
+    if (few) {
+        kernel = all ? dpari_cuda_move_kernel<Batch, 1, 1> : dpari_cuda_move_kernel<Batch, 1, 0>;
+    } else if (!all) {
+        kernel = dpari_cuda_move_kernel<Batch, 4, 0>;
+    }
     return dpari_cuda_launch(gpu, "move", kernel, *b, dpari_cuda_wave(gpu, one));
 }
 
-/* Pieces wait here until there is no room or no more of them. */
-typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
-typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
 
-static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_boxes_large *b)
+/* Pieces wait here until there is no room or no more of them. */
+struct dpari_cuda_moves {
+    dpari_cuda_boxes_large slim;
+    dpari_cuda_boxes_wide wide; /* those of more dims */
+};
+
+static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
 {
     dpar_status st = DPAR_OK;
-    int32_t k, at;
-    if (b->n > dpari_cuda_boxes_small::ROOM) {
-        st = dpari_cuda_move_now(gpu, b);
-    } else if (b->n > 0) {
+    if (b->slim.n > dpari_cuda_boxes_small::ROOM) {
+        st = dpari_cuda_move_now(gpu, &b->slim, 1);
+    } else if (b->slim.n > 0) {
         dpari_cuda_boxes_small s;
         memset(&s, 0, sizeof s);
-        s.n = b->n;
-        for (k = 0, at = 0; k < b->n; k++) {
-            s.piece[at++] = b->piece[k];
-        }
-        st = dpari_cuda_move_now(gpu, &s);
+        s.n = b->slim.n;
+        memcpy(s.piece, b->slim.piece, (size_t)s.n * sizeof s.piece[0]);
+        st = dpari_cuda_move_now(gpu, &s, 1);
     }
-    b->n = 0;
+    if (b->wide.n > 0 && st == DPAR_OK) {
+        st = dpari_cuda_move_now(gpu, &b->wide, 0);
+    }
+    b->slim.n = b->wide.n = 0;
     return st;
 }
 
-static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
-                                       dpari_cuda_boxes_large *b)
+static void dpari_cuda_slim(const dpari_cuda_box *p, dpari_cuda_box_slim *s)
+{
+    int32_t d;
+    memset(s, 0, sizeof *s);
+    s->to = p->to;
+    s->from = p->from;
+    for (d = 0; d < p->dims; d++) {
+        s->to_step[d] = p->to_step[d];
+        s->from_step[d] = p->from_step[d];
+        s->extent[d] = p->extent[d];
+        s->magic[d] = p->magic[d];
+        s->shift[d] = p->shift[d];
+    }
+    s->units = p->units;
+    s->dims = p->dims;
+    s->kind = p->kind;
+    s->width = p->width;
+    s->to_type = p->to_type;
+    s->from_type = p->from_type;
+    s->through = p->through;
+    s->op = p->op;
+    s->negate = p->negate;
+    s->clear = p->clear;
+}
+
+static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, dpari_cuda_moves *b)
 {
     dpari_cuda_cut cut;
+    dpari_cuda_box piece;
     const int made = dpari_cuda_prepare(box, &cut);
     dpar_status st = DPAR_OK;
     int64_t i;
@@ -1432,20 +1471,679 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
         return st == DPAR_OK ? dpari_cuda_move_one(gpu, &part, b) : st;
     }
     for (i = 0; made > 0 && i < cut.pieces && st == DPAR_OK; i++) {
-        if (b->n == dpari_cuda_boxes_large::ROOM) {
+        if (b->slim.n == dpari_cuda_most<dpari_cuda_boxes_small, dpari_cuda_boxes_large>(gpu) ||
+            b->wide.n == dpari_cuda_boxes_wide::ROOM) {
             st = dpari_cuda_move_flush(gpu, b);
         }
-        dpari_cuda_piece(&cut, i, &b->piece[b->n++]);
+        dpari_cuda_piece(&cut, i, &piece);
+        if (piece.dims > DPARI_CUDA_SLIM) {
+            b->wide.piece[b->wide.n++] = piece;
+        } else {
+            dpari_cuda_slim(&piece, &b->slim.piece[b->slim.n++]);
+        }
     }
     return st;
 }
 
-enum { DPARI_CUDA_WINDOW = 512 };
+/* ---- boxes that meet ---------------------------------------------------------------------------
+ *
+ * Sums, maxima and minima into one place have an order. The places of all boxes of an array become
+ * boxes of its indices, cut into pieces that are in the same boxes throughout: a thread has an
+ * element of a piece and goes through its boxes in order. One launch, whatever meets. Boxes that no
+ * array of few dims explains, or of which one reads what another one writes, are done in several
+ * launches. */
+
+enum {
+    DPARI_CUDA_WINDOW = 256, /* boxes looked at together */
+    DPARI_CUDA_CUTS = 64,    /* of a dim, */
+    DPARI_CUDA_CELLS = 1 << 14,
+    DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
+    DPARI_CUDA_JOINT_PER = 2 /* elements of a thread */
+};
+
+/* A side of a box: bytes [base, end), dims without length or step left out, steps above 0, the
+ * shortest first; then, as a box of a frame's indices. */
+struct dpari_cuda_side {
+    uintptr_t base, end;
+    union {
+        int64_t step[DPAR_MEM_DIMS];
+        int64_t lo[DPAR_MEM_DIMS];
+    };
+    union {
+        int64_t extent[DPAR_MEM_DIMS];
+        int64_t hi[DPAR_MEM_DIMS];
+    };
+    int32_t dims, width;
+};
+
+/* An array, as far as boxes show it: steps of its dims, the shortest first, where index 0 is. */
+struct dpari_cuda_frame {
+    uintptr_t base;
+    int64_t step[DPAR_MEM_DIMS];
+    int32_t dims;
+    int32_t first, n; /* its sides, in `order` */
+};
+
+struct dpari_cuda_scene {
+    const dpar_mem_box *box;
+    int32_t n, frames;
+    int32_t dims; /* the most of a frame */
+    int meets;
+    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* of box k: 2 k `to`, 2 k + 1 `from` */
+    int16_t order[2 * DPARI_CUDA_WINDOW];
+    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* those with a `to` */
+};
+
+/* 0: two dims have one step. */
+static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
+{
+    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
+    int32_t d, k;
+    memset(s, 0, sizeof *s);
+    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
+    s->width = (int32_t)width;
+    for (d = 0; d < b->dims; d++) {
+        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
+        const int64_t more = (b->extent[d] - 1) * step;
+        if (more < 0) {
+            s->base -= (uintptr_t)-more;
+            step = -step;
+        } else {
+            s->end += (uintptr_t)more;
+        }
+        for (k = s->dims; more != 0 && k > 0 && s->step[k - 1] >= step; k--) {
+            if (s->step[k - 1] == step) {
+                return 0;
+            }
+            s->step[k] = s->step[k - 1];
+            s->extent[k] = s->extent[k - 1];
+        }
+        if (more != 0) {
+            s->step[k] = step;
+            s->extent[k] = b->extent[d];
+            s->dims++;
+        }
+    }
+    s->end += (uintptr_t)width;
+    return 1;
+}
+
+/* The steps of all sides of a frame, the shortest first. */
+static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f)
+{
+    int32_t i, d, k, m, type = -1;
+    f->dims = 0;
+    for (i = 0; i < f->n; i++) {
+        const int16_t at = z->order[f->first + i];
+        const dpari_cuda_side *s = &z->side[at];
+        if (s->width != z->side[z->order[f->first]].width ||
+            (at % 2 == 0 && type >= 0 && type != z->box[at / 2].to_type)) {
+            return 0;
+        }
+        type = at % 2 == 0 ? z->box[at / 2].to_type : type;
+        for (d = 0; d < s->dims; d++) {
+            for (k = 0; k < f->dims && f->step[k] < s->step[d]; k++) {
+            }
+            if (k < f->dims && f->step[k] == s->step[d]) {
+                continue;
+            }
+            if (f->dims == DPAR_MEM_DIMS) {
+                return 0;
+            }
+            for (m = f->dims++; m > k; m--) {
+                f->step[m] = f->step[m - 1];
+            }
+            f->step[k] = s->step[d];
+        }
+    }
+    return 1;
+}
+
+/* The bytes that a side spans within one step of dim d of its frame. */
+static int64_t dpari_cuda_side_within(const dpari_cuda_side *s, int64_t step)
+{
+    int64_t bytes = s->width;
+    int32_t d;
+    for (d = 0; d < s->dims && s->step[d] < step; d++) {
+        bytes += (s->extent[d] - 1) * s->step[d];
+    }
+    return bytes;
+}
+
+/* Where rows of `step` bytes begin, so that no side reaches over the end of one: at `rest` of some
+ * side. -1: nowhere. */
+static int64_t dpari_cuda_frame_start(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                                      const int64_t *rest, int64_t step)
+{
+    int32_t i, k;
+    for (i = 0; i < f->n; i++) {
+        const int64_t start = rest[i] % step;
+        for (k = 0; k < f->n; k++) {
+            const dpari_cuda_side *s = &z->side[z->order[f->first + k]];
+            if ((rest[k] - start + step) % step + dpari_cuda_side_within(s, step) > step) {
+                break;
+            }
+        }
+        if (k == f->n) {
+            return start;
+        }
+    }
+    return -1;
+}
+
+/* Sides become boxes of indices. 0: they are no boxes of one array, or large ones. */
+static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
+{
+    int64_t rest[2 * DPARI_CUDA_WINDOW], most = 0;
+    int64_t at[DPAR_MEM_DIMS];
+    int32_t i, d, k, left = 0;
+    if (!dpari_cuda_frame_steps(z, f)) {
+        return 0;
+    }
+    f->base = z->side[z->order[f->first]].base;
+    for (i = 0; i < f->n; i++) {
+        rest[i] = (int64_t)(z->side[z->order[f->first + i]].base - f->base);
+    }
+    for (d = f->dims - 1; d >= 0; d--) { /* index 0 moves down until no row is cut */
+        const int64_t start = dpari_cuda_frame_start(z, f, rest, f->step[d]);
+        const int64_t shift = start > 0 ? f->step[d] - start : 0;
+        if (start < 0) {
+            return 0;
+        }
+        f->base -= (uintptr_t)shift;
+        for (i = 0; i < f->n; i++) {
+            rest[i] = (rest[i] + shift) % f->step[d];
+        }
+    }
+    for (i = 0; i < f->n; i++) {
+        left |= rest[i] != 0;
+    }
+    if (left && (f->dims == DPAR_MEM_DIMS || f->step[0] % z->side[z->order[f->first]].width != 0)) {
+        return 0;
+    }
+    if (left || f->dims == 0) { /* columns that interleave; single elements */
+        memmove(f->step + 1, f->step, (size_t)f->dims * sizeof f->step[0]);
+        f->step[0] = z->side[z->order[f->first]].width;
+        f->dims++;
+    }
+    for (i = 0; i < f->n; i++) {
+        dpari_cuda_side *s = &z->side[z->order[f->first + i]];
+        int64_t place = (int64_t)(s->base - f->base), hi[DPAR_MEM_DIMS], units = 1;
+        for (d = f->dims - 1; d >= 0; d--) {
+            at[d] = place / f->step[d];
+            place %= f->step[d];
+            hi[d] = at[d] + 1;
+            for (k = 0; k < s->dims; k++) {
+                hi[d] += s->step[k] == f->step[d] ? s->extent[k] - 1 : 0;
+            }
+            units *= hi[d] - at[d];
+            most = hi[d] > most ? hi[d] : most;
+            most = units > most ? units : most; /* as long as both are below 2^30 */
+            units = most < DPARI_CUDA_UNITS ? units : 1;
+            if (place + dpari_cuda_side_within(s, f->step[d]) > f->step[d]) {
+                return 0; /* an index would carry into the next dim */
+            }
+        }
+        if (place != 0 || most >= DPARI_CUDA_UNITS) {
+            return 0;
+        }
+        memcpy(s->lo, at, sizeof s->lo);
+        memcpy(s->hi, hi, sizeof s->hi);
+    }
+    return 1;
+}
+
+static int dpari_cuda_sides_meet(const dpari_cuda_side *a, const dpari_cuda_side *b, int32_t dims)
+{
+    int32_t d;
+    for (d = 0; d < dims && a->lo[d] < b->hi[d] && b->lo[d] < a->hi[d]; d++) {
+    }
+    return d == dims;
+}
+
+/* Sides of one frame: does none read what another box writes? Notes whether boxes meet in `to`. */
+static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f)
+{
+    int32_t i, k;
+    for (i = 0; i < f->n; i++) {
+        for (k = 0; k < i; k++) {
+            const int16_t a = z->order[f->first + i], b = z->order[f->first + k];
+            const int reads = a % 2 && b % 2 && !z->box[a / 2].clear && !z->box[b / 2].clear;
+            if (reads || (a % 2 == 0 && b % 2 == 0 && z->meets)) {
+                continue;
+            }
+            if (dpari_cuda_sides_meet(&z->side[a], &z->side[b], f->dims)) {
+                if (a % 2 || b % 2) {
+                    return 0;
+                }
+                z->meets = 1;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The sides of boxes, by address, in frames: those that overlap. 0: it cannot be told. */
+static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
+{
+    int32_t i, k, gap, sides = 0;
+    z->box = box;
+    z->n = n;
+    z->frames = z->dims = z->meets = 0;
+    for (i = 0; i < 2 * n; i++) {
+        const dpar_mem_box *b = &box[i / 2];
+        int32_t d, empty = 0;
+        for (d = 0; d < b->dims; d++) {
+            empty |= b->extent[d] <= 0;
+        }
+        if (empty) {
+            continue;
+        }
+        if (!dpari_cuda_side_of(b, i % 2 == 0, &z->side[i])) {
+            return 0;
+        }
+        z->order[sides++] = (int16_t)i;
+    }
+    for (gap = sides / 2; gap > 0; gap /= 2) { /* Shell's sort */
+        for (i = gap; i < sides; i++) {
+            const int16_t one = z->order[i];
+            for (k = i; k >= gap && z->side[z->order[k - gap]].base > z->side[one].base; k -= gap) {
+                z->order[k] = z->order[k - gap];
+            }
+            z->order[k] = one;
+        }
+    }
+    for (i = 0; i < sides; i = k) {
+        uintptr_t end = z->side[z->order[i]].end;
+        int32_t writes = 0, to = 0;
+        dpari_cuda_frame f;
+        for (k = i; k < sides && (k == i || z->side[z->order[k]].base < end); k++) {
+            const dpari_cuda_side *s = &z->side[z->order[k]];
+            end = s->end > end ? s->end : end;
+            to |= z->order[k] % 2 == 0;
+            writes |= z->box[z->order[k] / 2].clear != 0;
+        }
+        if (!to && (!writes || k == i + 1)) {
+            continue;
+        }
+        f.first = i;
+        f.n = k - i;
+        if (!dpari_cuda_frame_of(z, &f) || !dpari_cuda_frame_apart(z, &f)) {
+            return 0;
+        }
+        if (to) {
+            z->frame[z->frames++] = f;
+            z->dims = f.dims > z->dims ? f.dims : z->dims;
+        }
+    }
+    return 1;
+}
+
+/* Cuts of a frame: between two of a dim, elements are in the same boxes: a bit each. */
+struct dpari_cuda_cells {
+    int16_t to[DPARI_CUDA_WINDOW]; /* boxes, in order */
+    int32_t n;
+    int32_t cuts[DPAR_MEM_DIMS];
+    int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
+    uint64_t in[DPAR_MEM_DIMS][DPARI_CUDA_CUTS][DPARI_CUDA_WORDS];
+};
+
+static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
+{
+    int32_t k = c->cuts[d];
+    while (k > 0 && c->cut[d][k - 1] > at) {
+        k--;
+    }
+    if (k > 0 && c->cut[d][k - 1] == at) {
+        return 1;
+    }
+    if (c->cuts[d] == DPARI_CUDA_CUTS) {
+        return 0;
+    }
+    memmove(&c->cut[d][k + 1], &c->cut[d][k], (size_t)(c->cuts[d]++ - k) * sizeof c->cut[d][0]);
+    c->cut[d][k] = at;
+    return 1;
+}
+
+/* 0: too many. */
+static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                               dpari_cuda_cells *c)
+{
+    int64_t cells = 1;
+    int32_t i, k, d;
+    memset(c, 0, sizeof *c);
+    for (i = 0; i < f->n; i++) {
+        const int16_t side = z->order[f->first + i];
+        for (k = side % 2 == 0 ? c->n++ : -1; k > 0 && c->to[k - 1] > side / 2; k--) {
+            c->to[k] = c->to[k - 1];
+        }
+        if (k >= 0) {
+            c->to[k] = (int16_t)(side / 2);
+        }
+    }
+    for (d = 0; d < f->dims; d++) {
+        for (i = 0; i < c->n; i++) {
+            const dpari_cuda_side *s = &z->side[2 * c->to[i]];
+            if (!dpari_cuda_cells_cut(c, d, s->lo[d]) || !dpari_cuda_cells_cut(c, d, s->hi[d])) {
+                return 0;
+            }
+        }
+        cells *= c->cuts[d] - 1;
+        if (cells > DPARI_CUDA_CELLS) {
+            return 0;
+        }
+        for (i = 0; i < c->n; i++) {
+            const dpari_cuda_side *s = &z->side[2 * c->to[i]];
+            for (k = 0; k + 1 < c->cuts[d]; k++) {
+                const int in = s->lo[d] <= c->cut[d][k] && c->cut[d][k] < s->hi[d];
+                c->in[d][k][i / 64] |= (uint64_t)in << (i % 64);
+            }
+        }
+    }
+    return 1;
+}
+
+/* What a thread adds: a box that its piece is in. */
+template <int DIMS> struct dpari_cuda_giver {
+    unsigned char *from; /* of index 0 of the frame */
+    int64_t step[DIMS];
+    uint8_t from_type, through, op, negate, clear, room[3];
+};
+
+template <int DIMS> struct dpari_cuda_taker {
+    unsigned char *to;
+    uint32_t lo[DIMS], extent[DIMS], magic[DIMS];
+    uint32_t units;
+    uint16_t list, boxes; /* where its boxes begin in the list; how many */
+    uint8_t shift[DIMS];
+    uint8_t frame, to_type, room[2];
+};
+
+template <int DIMS_, int PIECES, int LIST, int FRAMES> struct dpari_cuda_joint {
+    enum { DIMS = DIMS_, ROOM = PIECES, LISTS = LIST, ARRAYS = FRAMES };
+    int32_t n, givers, list, frames;
+    int64_t first[PIECES + 1];
+    int64_t step[FRAMES][DIMS_];
+    dpari_cuda_taker<DIMS_> piece[PIECES];
+    dpari_cuda_giver<DIMS_> giver[PIECES];
+    uint16_t of[LIST];
+};
+typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 26, 104, 2> dpari_cuda_joint_small;
+typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 216, 1000, 16> dpari_cuda_joint_large;
+typedef dpari_cuda_joint<DPAR_MEM_DIMS, 140, 700, 16> dpari_cuda_joint_wide;
+static_assert(sizeof(dpari_cuda_joint_small) <= 4096 &&
+                  sizeof(dpari_cuda_joint_large) <= DPARI_CUDA_ARGUMENTS &&
+                  sizeof(dpari_cuda_joint_wide) <= DPARI_CUDA_ARGUMENTS,
+              "a launch");
+
+template <typename Joint>
+__device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, uint32_t i)
+{
+    enum { PER = DPARI_CUDA_JOINT_PER, DIMS = Joint::DIMS };
+    const auto &p = b.piece[k];
+    const int32_t width = dpari_cuda_width(p.to_type);
+    uint32_t at[PER][DIMS];
+    unsigned char *to[PER];
+    uint64_t x[PER], y[PER];
+    int in[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        uint32_t u = i + (uint32_t)j * DPARI_CUDA_THREADS;
+        in[j] = u < p.units;
+        to[j] = p.to;
+        x[j] = y[j] = 0;
+        DPARI_CUDA_UNROLL
+        for (int d = 0; d < DIMS; d++) {
+            const uint32_t q = dpari_cuda_over(u, p.magic[d], p.shift[d]);
+            const uint32_t r = u - q * p.extent[d];
+            to[j] += (int64_t)r * b.step[p.frame][d];
+            at[j][d] = p.lo[d] + r;
+            u = q;
+        }
+        if (in[j]) {
+            x[j] = dpari_cuda_read(to[j], width);
+        }
+    }
+    for (int32_t m = 0; m < p.boxes; m++) {
+        const auto &g = b.giver[b.of[p.list + m]];
+        const int32_t wide = dpari_cuda_width(g.from_type);
+        unsigned char *from[PER];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            from[j] = g.from;
+            DPARI_CUDA_UNROLL
+            for (int d = 0; d < DIMS; d++) {
+                from[j] += (int64_t)at[j][d] * g.step[d];
+            }
+            if (in[j]) {
+                y[j] = dpari_cuda_read(from[j], wide);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            y[j] = dpari_cuda_convert(y[j], g.from_type, g.through);
+            y[j] = dpari_cuda_convert(y[j], g.through, p.to_type);
+            y[j] = g.negate ? dpari_cuda_negate(y[j], p.to_type) : y[j];
+            x[j] = g.op == DPAR_COPY ? y[j] : dpari_cuda_meet_bits(x[j], y[j], p.to_type, g.op);
+            if (in[j] && g.clear) {
+                dpari_cuda_write(from[j], wide, 0);
+            }
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        if (in[j]) {
+            dpari_cuda_write(to[j], width, x[j]);
+        }
+    }
+}
+
+template <typename Joint>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+    dpari_cuda_joint_kernel(DPARI_CUDA_ARGS Joint b)
+{
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const uint32_t chunk =
+            (uint32_t)(c - b.first[k]) * (DPARI_CUDA_JOINT_PER * DPARI_CUDA_THREADS);
+        dpari_cuda_joint_some(b, k, chunk + threadIdx.x);
+    }
+}
+
+/* Pieces on their way into launches. */
+template <typename Joint> struct dpari_cuda_joining {
+    dpar_cuda *gpu;
+    const dpari_cuda_scene *scene;
+    const dpari_cuda_frame *frame;
+    dpari_cuda_cells cells;
+    Joint b;
+    int32_t room, lists, arrays;      /* of a launch at most */
+    int16_t giver[DPARI_CUDA_WINDOW]; /* of a box in `b`; -1: none */
+    int32_t frame_at;                 /* likewise */
+    int64_t lo[DPAR_MEM_DIMS], hi[DPAR_MEM_DIMS];
+};
+
+template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu, Joint *b)
+{
+    const int64_t each = DPARI_CUDA_JOINT_PER * DPARI_CUDA_THREADS;
+    int64_t chunks = 0;
+    int32_t k;
+    for (k = 0; k < b->n; k++) {
+        b->first[k] = chunks;
+        chunks += ((int64_t)b->piece[k].units + each - 1) / each;
+    }
+    b->first[b->n] = chunks;
+    return dpari_cuda_launch(gpu, "move", dpari_cuda_joint_kernel<Joint>, *b,
+                             dpari_cuda_wave(gpu, chunks));
+}
+
+template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
+{
+    memset(to, 0, sizeof *to);
+    to->n = b->n;
+    memcpy(to->step, b->step, (size_t)b->frames * sizeof b->step[0]);
+    memcpy(to->piece, b->piece, (size_t)b->n * sizeof b->piece[0]);
+    memcpy(to->giver, b->giver, (size_t)b->givers * sizeof b->giver[0]);
+    memcpy(to->of, b->of, (size_t)b->list * sizeof b->of[0]);
+}
+
+template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_joining<Joint> *j)
+{
+    typedef dpari_cuda_joint_small Small;
+    Joint *b = &j->b;
+    dpar_status st = DPAR_OK;
+    if constexpr ((int)Joint::DIMS == (int)Small::DIMS) {
+        if (b->n > 0 && b->n <= (int32_t)Small::ROOM && b->givers <= (int32_t)Small::ROOM &&
+            b->list <= (int32_t)Small::LISTS && b->frames <= (int32_t)Small::ARRAYS) {
+            Small s;
+            dpari_cuda_joint_shrink(&s, b);
+            st = dpari_cuda_joint_now(j->gpu, &s);
+            b->n = 0;
+        }
+    }
+    st = b->n > 0 ? dpari_cuda_joint_now(j->gpu, b) : st;
+    memset(b, 0, sizeof *b);
+    memset(j->giver, -1, sizeof j->giver);
+    j->frame_at = -1;
+    return st;
+}
+
+/* Box `k` as a giver: where index 0 of the frame would be in its `from`. */
+template <typename Joint>
+static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
+{
+    const dpar_mem_box *box = &j->scene->box[k];
+    const dpari_cuda_side *side = &j->scene->side[2 * k];
+    const int64_t width = dpari_cuda_width(box->to_type), wide = dpari_cuda_width(box->from_type);
+    unsigned char *from = (unsigned char *)box->from;
+    int32_t d, e;
+    if (j->giver[k] >= 0) {
+        return j->giver[k];
+    }
+    auto &g = j->b.giver[j->b.givers];
+    for (d = 0; d < box->dims; d++) {
+        const int64_t to_step = box->to_stride[d] * width, step = box->from_stride[d] * wide;
+        for (e = 0; e < j->frame->dims && box->extent[d] > 1; e++) {
+            if (j->frame->step[e] == to_step || j->frame->step[e] == -to_step) {
+                g.step[e] = to_step > 0 ? step : -step;
+                from += to_step > 0 ? 0 : (box->extent[d] - 1) * step;
+            }
+        }
+    }
+    for (e = 0; e < j->frame->dims; e++) {
+        from = (unsigned char *)((uintptr_t)from - (uintptr_t)(side->lo[e] * g.step[e]));
+    }
+    g.from = from;
+    g.from_type = (uint8_t)box->from_type;
+    g.through = (uint8_t)box->through;
+    g.op = (uint8_t)box->op;
+    g.negate = box->negate != 0;
+    g.clear = box->clear != 0;
+    j->giver[k] = (int16_t)j->b.givers++;
+    return j->giver[k];
+}
+
+/* The piece j->lo .. j->hi, which is in the boxes `in`. */
+template <typename Joint>
+static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint64_t *in)
+{
+    const dpari_cuda_frame *f = j->frame;
+    int64_t units = 1;
+    int32_t i, d, boxes = 0;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < j->cells.n; i++) {
+        boxes += (int32_t)(in[i / 64] >> (i % 64) & 1);
+    }
+    if (j->b.n == j->room || j->b.givers + boxes > j->room || j->b.list + boxes > j->lists ||
+        (j->frame_at < 0 && j->b.frames == j->arrays)) {
+        st = dpari_cuda_joint_flush(j);
+    }
+    if (j->frame_at < 0) {
+        j->frame_at = j->b.frames++;
+        memcpy(j->b.step[j->frame_at], f->step, (size_t)f->dims * sizeof f->step[0]);
+    }
+    auto &p = j->b.piece[j->b.n++];
+    p.to = (unsigned char *)f->base;
+    for (d = 0; d < (int32_t)Joint::DIMS; d++) {
+        const int64_t n = d < f->dims ? j->hi[d] - j->lo[d] : 1;
+        p.lo[d] = (uint32_t)(d < f->dims ? j->lo[d] : 0);
+        p.extent[d] = (uint32_t)n;
+        p.to += d < f->dims ? j->lo[d] * f->step[d] : 0;
+        dpari_cuda_magic((uint32_t)n, &p.magic[d], &p.shift[d]);
+        units *= n;
+    }
+    p.units = (uint32_t)units;
+    p.frame = (uint8_t)j->frame_at;
+    p.list = (uint16_t)j->b.list;
+    p.boxes = (uint16_t)boxes;
+    for (i = 0; i < j->cells.n; i++) {
+        if (in[i / 64] >> (i % 64) & 1) {
+            p.to_type = (uint8_t)j->scene->box[j->cells.to[i]].to_type;
+            j->b.of[j->b.list++] = (uint16_t)dpari_cuda_joint_giver(j, j->cells.to[i]);
+        }
+    }
+    return st;
+}
+
+/* From dim d on down to 0: all cells of boxes `in`. */
+template <typename Joint>
+static dpar_status dpari_cuda_joint_cells(dpari_cuda_joining<Joint> *j, int32_t d,
+                                          const uint64_t *in)
+{
+    const dpari_cuda_cells *c = &j->cells;
+    dpar_status st = DPAR_OK;
+    int32_t i = 0, k, w;
+    while (i + 1 < c->cuts[d] && st == DPAR_OK) {
+        uint64_t both[DPARI_CUDA_WORDS], any = 0, differ = 0;
+        for (w = 0; w < DPARI_CUDA_WORDS; w++) {
+            both[w] = in[w] & c->in[d][i][w];
+            any |= both[w];
+        }
+        for (k = i + 1; k + 1 < c->cuts[d] && differ == 0; k += differ == 0) {
+            for (w = 0; w < DPARI_CUDA_WORDS; w++) {
+                differ |= both[w] ^ (in[w] & c->in[d][k][w]);
+            }
+        }
+        j->lo[d] = c->cut[d][i];
+        j->hi[d] = c->cut[d][k];
+        i = k;
+        if (any != 0) {
+            st = d > 0 ? dpari_cuda_joint_cells(j, d - 1, both) : dpari_cuda_joint_add(j, both);
+        }
+    }
+    return st;
+}
+
+template <typename Joint>
+static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z)
+{
+    dpari_cuda_joining<Joint> j;
+    uint64_t all[DPARI_CUDA_WORDS];
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    typedef dpari_cuda_joint_small Small;
+    const int small = gpu->arguments < DPARI_CUDA_ARGUMENTS;
+    j.gpu = gpu;
+    j.scene = z;
+    j.room = small ? (int32_t)Small::ROOM : (int32_t)Joint::ROOM;
+    j.lists = small ? (int32_t)Small::LISTS : (int32_t)Joint::LISTS;
+    j.arrays = small ? (int32_t)Small::ARRAYS : (int32_t)Joint::ARRAYS;
+    j.b.n = 0;
+    memset(all, -1, sizeof all);
+    (void)dpari_cuda_joint_flush(&j);
+    for (f = 0; f < z->frames && st == DPAR_OK; f++) {
+        j.frame = &z->frame[f];
+        j.frame_at = -1;
+        (void)dpari_cuda_cells_of(z, j.frame, &j.cells);
+        st = dpari_cuda_joint_cells(&j, j.frame->dims - 1, all);
+    }
+    return st == DPAR_OK ? dpari_cuda_joint_flush(&j) : st;
+}
 
 /* Boxes [0, n), n <= DPARI_CUDA_WINDOW, of which some may have to wait for earlier ones: in as many
  * launches as the longest chain of them is long. */
 static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
-                                         dpari_cuda_boxes_large *b)
+                                         dpari_cuda_moves *b)
 {
     int16_t level[DPARI_CUDA_WINDOW];
     int32_t i, k, now, most = 0;
@@ -1468,25 +2166,52 @@ static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *box
     return st;
 }
 
+/* Boxes [0, n), n <= DPARI_CUDA_WINDOW, with arithmetic. */
+static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
+                                        dpari_cuda_moves *b)
+{
+    dpari_cuda_scene z;
+    dpari_cuda_cells cells;
+    dpar_status st = DPAR_OK;
+    int32_t i, fine = dpari_cuda_scene_of(boxes, n, &z);
+    for (i = 0; fine && z.meets && i < z.frames; i++) {
+        fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
+    }
+    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* what one element takes must fit */
+        fine = fine && n <= dpari_cuda_joint_small::ROOM && z.dims <= DPARI_CUDA_SLIM;
+    }
+    if (!fine) {
+        return dpari_cuda_move_chain(gpu, boxes, n, b);
+    }
+    if (z.meets) {
+        return z.dims <= (int32_t)DPARI_CUDA_SLIM
+                   ? dpari_cuda_move_joint<dpari_cuda_joint_large>(gpu, &z)
+                   : dpari_cuda_move_joint<dpari_cuda_joint_wide>(gpu, &z);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_cuda_move_one(gpu, &boxes[i], b);
+    }
+    return st == DPAR_OK ? dpari_cuda_move_flush(gpu, b) : st;
+}
+
 static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    dpari_cuda_boxes_large b;
+    dpari_cuda_moves b;
     dpar_status st = DPAR_OK;
     int32_t i, copies = 1;
-    b.n = 0;
-    b.room = 0;
+    b.slim.n = b.slim.room = b.wide.n = b.wide.room = 0;
     for (i = 0; i < n; i++) {
         if (!dpari_cuda_box_fine(&boxes[i])) {
             return dpari_cuda_wrong(gpu, "move");
         }
         copies = copies && boxes[i].op == DPAR_COPY;
     }
-    for (i = 0; i < n && st == DPAR_OK; i += copies ? 1 : DPARI_CUDA_WINDOW) {
-        st = copies
+    for (i = 0; i < n && st == DPAR_OK; i += copies || n == 1 ? 1 : DPARI_CUDA_WINDOW) {
+        st = copies || n == 1
                  ? dpari_cuda_move_one(gpu, &boxes[i], &b)
-                 : dpari_cuda_move_chain(gpu, boxes + i,
-                                         n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
+                 : dpari_cuda_move_sums(gpu, boxes + i,
+                                        n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
     }
     return st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
 }
@@ -1501,7 +2226,7 @@ struct dpari_cuda_span {
     double scale;
     uint64_t seed, stream, index;
     int32_t to_type, from_type;
-    uint8_t add, stochastic, even, raw; /* raw: bytes as they are */
+    uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
 /* The four random numbers that four elements from number `at` on have: dpar_random_word's. */
@@ -1605,8 +2330,8 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
     }
 }
 
-/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. */
-template <int PER, int WHOLE, int RANDOM>
+/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. WIDE 0: none is F64. */
+template <int PER, int WHOLE, int RANDOM, int WIDE = 1>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
     const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
@@ -1616,10 +2341,10 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
         const int64_t lo = WHOLE ? 0 : i, n = WHOLE ? 4 : s.count, skip = WHOLE ? i : 0;
         if (lo < n && s.from != NULL) {
-            dpari_cuda_load<0>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
+            dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
         }
         if (lo < n && s.add) {
-            dpari_cuda_load<0>(&old[j], s.to + skip * tw, lo, n, tw, 1);
+            dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
         }
     }
     DPARI_CUDA_UNROLL
@@ -1632,10 +2357,10 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             continue;
         }
         if (s.from != NULL) {
-            dpari_cuda_widen(&v[j], s.from_type, x);
+            dpari_cuda_widen<1, WIDE>(&v[j], s.from_type, x);
         }
         if (s.add) {
-            dpari_cuda_widen(&old[j], s.to_type, y);
+            dpari_cuda_widen<0, WIDE>(&old[j], s.to_type, y);
         }
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
@@ -1649,9 +2374,9 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
         } else if (RANDOM && s.stochastic) {
             dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
         } else {
-            dpari_cuda_narrow(&made, s.to_type, x);
+            dpari_cuda_narrow<WIDE>(&made, s.to_type, x);
         }
-        dpari_cuda_store<0>(&made, s.to + skip * tw, lo, n, tw, 1);
+        dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
     }
 }
 
@@ -1711,9 +2436,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
                 dpari_cuda_span_cast<1, 0>(s, unit + j * DPARI_CUDA_THREADS);
             }
-        } else if (NUMBERS == 1 && whole) {
+        } else if (NUMBERS == 1 && whole && s.raw == 3) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<2, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS > 0) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
@@ -1766,9 +2495,8 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
     p->units = dpari_cuda_fours(count, p->head);
     p->even = (uint8_t)(s->from == NULL ||
                         dpari_cuda_even(s->from, p->head, dpari_cuda_width(s->from_type)));
-    if (s->from != NULL && s->scale == 1.0 && !s->add && !s->stochastic && width <= 4 &&
-        dpari_cuda_width(s->from_type) <= 4) {
-        p->raw = 2;
+    if (width <= 4 && dpari_cuda_width(p->from_type) <= 4) {
+        p->raw = s->from != NULL && s->scale == 1.0 && !s->add && !s->stochastic ? 2 : 3;
     }
     return 1;
 }
@@ -1785,7 +2513,7 @@ template <typename Batch> static dpar_status dpari_cuda_span_now(dpar_cuda *gpu,
     for (k = 0; k < b->n; k++) {
         b->first[k] = chunks;
         chunks += (b->piece[k].units + each - 1) / each;
-        numbers |= b->piece[k].raw == 0;
+        numbers |= b->piece[k].raw == 0 || b->piece[k].raw == 3;
         random |= b->piece[k].stochastic;
     }
     b->first[b->n] = chunks;
@@ -1826,7 +2554,9 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         if (dpari_cuda_span_piece(&spans[i], &piece) > 0) {
-            st = b.n == dpari_cuda_spans_large::ROOM ? dpari_cuda_span_flush(gpu, &b) : DPAR_OK;
+            st = b.n == dpari_cuda_most<dpari_cuda_spans_small, dpari_cuda_spans_large>(gpu)
+                     ? dpari_cuda_span_flush(gpu, &b)
+                     : DPAR_OK;
             b.piece[b.n++] = piece;
         }
     }
@@ -1887,7 +2617,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
 }
 
 template <typename W>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
     dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
@@ -2290,7 +3020,7 @@ __device__ static inline void dpari_cuda_halve(const dpari_cuda_four *made, dpar
 }
 
 /* Weights and their copy go back. */
-template <typename W>
+template <typename W, int WIDE>
 __device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const W *w, int64_t i,
                                                     int even)
 {
@@ -2298,65 +3028,65 @@ __device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, co
     const int random = s.o.stochastic && s.rest == NULL;
     dpari_cuda_four four, high, rest;
     if (s.rest != NULL) {
-        dpari_cuda_narrow(&four, DPAR_F32, w);
+        dpari_cuda_narrow<WIDE>(&four, DPAR_F32, w);
         dpari_cuda_halve(&four, &high, &rest);
-        dpari_cuda_store<1>(&high, s.weight, i, s.count, 2, even);
-        dpari_cuda_store<1>(&rest, s.rest, i, s.count, 2, even && s.even_rest);
+        dpari_cuda_store<1, WIDE>(&high, s.weight, i, s.count, 2, even);
+        dpari_cuda_store<1, WIDE>(&rest, s.rest, i, s.count, 2, even && s.even_rest);
     } else {
         if (random && s.weight_type == DPAR_BF16) {
             dpari_cuda_narrow_random(&four, w, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
         } else {
-            dpari_cuda_narrow(&four, s.weight_type, w);
+            dpari_cuda_narrow<WIDE>(&four, s.weight_type, w);
         }
-        dpari_cuda_store<1>(&four, s.weight, i, s.count, width, even);
+        dpari_cuda_store<1, WIDE>(&four, s.weight, i, s.count, width, even);
     }
     if (s.copy != NULL) { /* of the weights as they are now */
         W now[4];
-        dpari_cuda_widen(&four, s.weight_type, now);
+        dpari_cuda_widen<0, WIDE>(&four, s.weight_type, now);
         if (random && s.copy_type == DPAR_BF16) {
             dpari_cuda_narrow_random(&four, now, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
         } else {
-            dpari_cuda_narrow(&four, s.copy_type, now);
+            dpari_cuda_narrow<WIDE>(&four, s.copy_type, now);
         }
-        dpari_cuda_store<0>(&four, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
-                            even && s.even_copy);
+        dpari_cuda_store<0, WIDE>(&four, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
+                                  even && s.even_copy);
     }
 }
 
-template <typename W>
+template <typename W, int WIDE>
 __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
                                                    const dpari_cuda_rates<W> &r, int64_t i)
 {
     const int32_t width = dpari_cuda_width(s.weight_type);
-    const int32_t state = s.weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    const int32_t state = WIDE && s.weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
     const int32_t state_width = dpari_cuda_width(state);
     dpari_cuda_four fw, fg, fm, fv, fr;
     W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
-    dpari_cuda_load<1>(&fw, s.weight, i, s.count, width, 1);
-    dpari_cuda_load<0>(&fg, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
-                       s.even_gradient);
+    dpari_cuda_load<1, WIDE>(&fw, s.weight, i, s.count, width, 1);
+    dpari_cuda_load<0, WIDE>(&fg, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
+                             s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1>(&fm, s.m, i, s.count, state_width, s.even_m);
+        dpari_cuda_load<1, WIDE>(&fm, s.m, i, s.count, state_width, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1>(&fv, s.v, i, s.count, state_width, s.even_v);
+        dpari_cuda_load<1, WIDE>(&fv, s.v, i, s.count, state_width, s.even_v);
     }
     if (s.rest != NULL) {
-        dpari_cuda_load<1>(&fr, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_load<1, WIDE>(&fr, s.rest, i, s.count, 2, s.even_rest);
         dpari_cuda_four both;
         dpari_cuda_join(&both, &fw, &fr);
-        dpari_cuda_widen(&both, DPAR_F32, w);
+        dpari_cuda_widen<0, WIDE>(&both, DPAR_F32, w);
     } else {
-        dpari_cuda_widen(&fw, s.weight_type, w);
+        dpari_cuda_widen<0, WIDE>(&fw, s.weight_type, w);
     }
     if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
-        dpari_cuda_widen(&fg, s.gradient_type, g);
+        dpari_cuda_widen<0, WIDE>(&fg, s.gradient_type, g);
     }
     if (s.moments > 0) {
-        dpari_cuda_widen(&fm, state, m);
+        dpari_cuda_widen<0, WIDE>(&fm, state, m);
     }
     if (s.moments > 1) {
-        dpari_cuda_widen(&fv, state, v);
+        dpari_cuda_widen<0, WIDE>(&fv, state, v);
     }
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
@@ -2367,17 +3097,18 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
         }
     }
     if (s.moments > 0) {
-        dpari_cuda_narrow(&fm, state, m);
-        dpari_cuda_store<1>(&fm, s.m, i, s.count, state_width, s.even_m);
+        dpari_cuda_narrow<WIDE>(&fm, state, m);
+        dpari_cuda_store<1, WIDE>(&fm, s.m, i, s.count, state_width, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_narrow(&fv, state, v);
-        dpari_cuda_store<1>(&fv, s.v, i, s.count, state_width, s.even_v);
+        dpari_cuda_narrow<WIDE>(&fv, state, v);
+        dpari_cuda_store<1, WIDE>(&fv, s.v, i, s.count, state_width, s.even_v);
     }
-    dpari_cuda_step_store(s, w, i, 1);
+    dpari_cuda_step_store<W, WIDE>(s, w, i, 1);
 }
 
-template <typename W>
+/* WIDE 0: neither weights nor gradients are F64. */
+template <typename W, int WIDE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
@@ -2387,7 +3118,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     for (; unit < s.units; unit += step) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         if (i < s.count) {
-            dpari_cuda_step_unit<W>(s, r, i);
+            dpari_cuda_step_unit<W, WIDE>(s, r, i);
         }
     }
 }
@@ -2428,7 +3159,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
     dpari_cuda_step s;
-    int32_t state;
+    int32_t state, wide;
     if (!dpari_cuda_step_fine(x)) {
         return dpari_cuda_wrong(gpu, "optimize");
     }
@@ -2466,10 +3197,11 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_rest = (uint8_t)dpari_cuda_even(x->rest, s.head, 2);
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
+    wide = p->weight_type == DPAR_F64 || p->gradient_type == DPAR_F64;
     return dpari_cuda_launch(gpu, "optimize",
-                             gpu->fast && p->weight_type != DPAR_F64 && p->gradient_type != DPAR_F64
-                                 ? dpari_cuda_step_kernel<float>
-                                 : dpari_cuda_step_kernel<double>,
+                             wide        ? dpari_cuda_step_kernel<double, 1>
+                             : gpu->fast ? dpari_cuda_step_kernel<float, 0>
+                                         : dpari_cuda_step_kernel<double, 0>,
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
@@ -2542,7 +3274,7 @@ struct dpari_cuda_fetch {
 };
 
 template <typename V>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_fetch_kernel(DPARI_CUDA_ARGS dpari_cuda_fetch s)
 {
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
@@ -2606,58 +3338,190 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 
 /* ---- adding rows -------------------------------------------------------------------------------
  *
- * A block for each row of `from`: one that finds an earlier row with the same target does nothing,
- * the first of its target adds all of them, in order. Reads the index rows / 2 times from L2. */
+ * In windows of some rows, one after the other. A row of a window becomes a key: its target, then
+ * its number in the window. Blocks sort some keys each in shared memory, runs are merged two by two
+ * (a key's place is its own plus that which a binary search finds in the other run), then the first
+ * key of a target adds all of them in order. n log n, the same bits whatever the launch. */
+
+enum {
+    DPARI_CUDA_SORT = 2048,  /* keys that a block sorts */
+    DPARI_CUDA_ROW_BITS = 15 /* of a key: the number; rows of 4 bytes that 49 bits tell apart are */
+};                           /* more than addresses reach */
 
 struct dpari_cuda_scatter {
     dpar_mem_scatter s;
+    uint64_t *key, *merged;
+    int64_t first, n; /* rows of the window */
+    int64_t run;      /* keys that follow in order so far */
+    dpari_cuda_rows r;
+    int32_t span; /* keys of a block: a power of two */
+    int32_t even; /* may rows be met by vectors? */
 };
 
-/* Is a row of [lo, hi) bound for `target`? To all threads. */
-__device__ static inline int64_t dpari_cuda_same(const dpar_mem_index &x, int64_t lo, int64_t hi,
-                                                 int64_t target)
+/* Of no row: behind all others. */
+DPARI_CUDA_FN uint64_t dpari_cuda_key(int64_t target, int64_t i)
 {
-    int64_t least = INT64_MAX;
-    for (int64_t i = lo + threadIdx.x; i < hi && least == INT64_MAX; i += DPARI_CUDA_THREADS) {
-        least = dpari_cuda_row(x, i) == target ? i : least;
+    return (uint64_t)(target < 0 ? -1 : target) << DPARI_CUDA_ROW_BITS | (uint64_t)i;
+}
+
+DPARI_CUDA_FN int dpari_cuda_bound(uint64_t key)
+{
+    return key < UINT64_C(1) << 63; /* targets below 0 keep their sign */
+}
+
+/* How many of [0, n), which are in order, are below `key`? */
+DPARI_CUDA_FN int64_t dpari_cuda_rank(const uint64_t *at, int64_t n, uint64_t key)
+{
+    int64_t lo = 0;
+    while (n > 0) {
+        const int64_t half = n / 2;
+        const int less = at[lo + half] < key;
+        lo = less ? lo + half + 1 : lo;
+        n = less ? n - half - 1 : half;
     }
-    return dpari_cuda_block_least(least);
+    return lo;
+}
+
+/* Bitonic: pairs `step` apart, upward in every other stretch of `size`. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_sort_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
+{
+    __shared__ uint64_t key[DPARI_CUDA_SORT];
+    for (int64_t c = (int64_t)blockIdx.x * s.span; c < s.n; c += (int64_t)gridDim.x * s.span) {
+        __syncthreads();
+        for (int32_t k = (int32_t)threadIdx.x; k < s.span; k += DPARI_CUDA_THREADS) {
+            key[k] = UINT64_MAX;
+            if (c + k < s.n) {
+                key[k] = dpari_cuda_key(dpari_cuda_row(s.s.index, s.first + c + k), c + k);
+            }
+        }
+        for (int32_t size = 2; size <= s.span; size *= 2) {
+            for (int32_t step = size / 2; step > 0; step /= 2) {
+                __syncthreads();
+                for (int32_t k = (int32_t)threadIdx.x; k < s.span / 2; k += DPARI_CUDA_THREADS) {
+                    const int32_t i = 2 * k - (k & (step - 1));
+                    const uint64_t a = key[i], b = key[i + step];
+                    if ((a > b) == ((i & size) == 0)) {
+                        key[i] = b;
+                        key[i + step] = a;
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        for (int32_t k = (int32_t)threadIdx.x; k < s.span && c + k < s.n; k += DPARI_CUDA_THREADS) {
+            s.key[c + k] = key[k];
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_sort_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
+{
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x; i < s.n; i += step) {
+        const int64_t own = i / s.run * s.run, two = own / (2 * s.run) * (2 * s.run);
+        const int64_t other = own == two ? own + s.run : two;
+        const int64_t left = other < s.n ? s.n - other : 0;
+        const uint64_t key = s.key[i];
+        s.merged[two + (i - own) +
+                 dpari_cuda_rank(s.key + other, left < s.run ? left : s.run, key)] = key;
+    }
+}
+
+/* Four elements of the row that key `p` and those behind it are bound for. */
+template <typename W>
+__device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p,
+                                                      int64_t at)
+{
+    enum { AHEAD = 4 };
+    const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
+    const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
+    W *to = (W *)s.s.to + (int64_t)target * s.s.width;
+    dpari_cuda_four v[AHEAD], made;
+    W sum[4], x[4];
+    int32_t some = AHEAD;
+    dpari_cuda_load<0, sizeof(W) == 8>(&made, to, at, s.s.width, width, s.even);
+    dpari_cuda_widen(&made, type, sum);
+    for (; some == AHEAD && p < s.n; p += AHEAD) {
+        some = 0;
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            const uint64_t key = p + j < s.n ? s.key[p + j] : UINT64_MAX;
+            if (key >> DPARI_CUDA_ROW_BITS == target) {
+                const int64_t i = s.first + (int64_t)(key & ((1u << DPARI_CUDA_ROW_BITS) - 1));
+                const W *from = (const W *)s.s.from + i * s.s.width;
+                dpari_cuda_load<0, sizeof(W) == 8>(&v[j], from, at, s.s.width, width, s.even);
+                some++;
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            if (j < some) {
+                dpari_cuda_widen(&v[j], type, x);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    sum[e] = dpari_cuda_plain(dpari_cuda_add(sum[e], x[e]));
+                }
+            }
+        }
+    }
+    dpari_cuda_narrow(&made, type, sum);
+    dpari_cuda_store<0>(&made, to, at, s.s.width, width, s.even);
 }
 
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter a)
+    dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
-    enum { STRETCH = 16 * DPARI_CUDA_THREADS };
-    for (int64_t i = blockIdx.x; i < a.s.rows; i += gridDim.x) {
-        const int64_t target = dpari_cuda_row(a.s.index, i);
-        W *to = (W *)a.s.to + (target < 0 ? 0 : target) * a.s.width;
-        int64_t next = target < 0 ? a.s.rows : i, lo;
-        int earlier = 0;
-        for (lo = 0; lo < i && target >= 0 && !earlier; lo += STRETCH) {
-            const int64_t hi = lo + STRETCH < i ? lo + STRETCH : i;
-            earlier = dpari_cuda_same(a.s.index, lo, hi, target) < INT64_MAX;
-        }
-        while (!earlier && next < a.s.rows) {
-            const W *from = (const W *)a.s.from + next * a.s.width;
-            for (int64_t k = threadIdx.x; k < a.s.width; k += DPARI_CUDA_THREADS) {
-                to[k] = dpari_cuda_plain(dpari_cuda_add(to[k], from[k]));
+    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
+        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
+             local += DPARI_CUDA_THREADS) {
+            int64_t p, unit;
+            if (!dpari_cuda_rows_at(s.r, s.n, c, local, &p, &unit)) {
+                continue;
             }
-            lo = next + 1;
-            next = INT64_MAX;
-            for (; lo < a.s.rows && next == INT64_MAX; lo += STRETCH) {
-                const int64_t hi = lo + STRETCH < a.s.rows ? lo + STRETCH : a.s.rows;
-                next = dpari_cuda_same(a.s.index, lo, hi, target);
+            const uint64_t key = s.key[p], before = p > 0 ? s.key[p - 1] : UINT64_MAX;
+            if (dpari_cuda_bound(key) &&
+                key >> DPARI_CUDA_ROW_BITS != before >> DPARI_CUDA_ROW_BITS) {
+                dpari_cuda_scatter_unit<W>(s, p, 4 * unit);
             }
         }
     }
+}
+
+/* One window. */
+static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
+{
+    const int64_t most = (s->n + DPARI_CUDA_SORT - 1) / DPARI_CUDA_SORT;
+    dpar_status st;
+    s->span = 2;
+    while (s->span < s->n && s->span < DPARI_CUDA_SORT) {
+        s->span *= 2;
+    }
+    st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_kernel, *s, dpari_cuda_wave(gpu, most));
+    for (s->run = s->span; s->run < s->n && st == DPAR_OK; s->run *= 2) {
+        uint64_t *key = s->merged;
+        st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_merge_kernel, *s,
+                               dpari_cuda_units_blocks(gpu, s->n));
+        s->merged = s->key;
+        s->key = key;
+    }
+    s->r = dpari_cuda_rows_of(s->n, (s->s.width + 3) / 4);
+    return st != DPAR_OK
+               ? st
+               : dpari_cuda_launch(gpu, "scatter",
+                                   s->s.type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
+                                                         : dpari_cuda_scatter_kernel<float>,
+                                   *s, dpari_cuda_wave(gpu, s->r.chunks));
 }
 
 static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_scatter s;
-    const int64_t most = (int64_t)gpu->units * 16 * (gpu->threads / DPARI_CUDA_THREADS);
+    int64_t window = gpu->scratch_bytes / 16;
+    dpar_status st = DPAR_OK;
     if (scatter->rows < 0 || scatter->width < 0 ||
         (scatter->type != DPAR_F64 && scatter->type != DPAR_F32) ||
         !dpari_cuda_index_fine(&scatter->index, scatter->rows) ||
@@ -2665,17 +3529,22 @@ static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *sca
          (scatter->to == NULL || scatter->from == NULL))) {
         return dpari_cuda_wrong(gpu, "scatter");
     }
-    if (scatter->rows == 0 || scatter->width == 0) {
+    if (scatter->width == 0) {
         return DPAR_OK;
     }
-    s.s = *scatter; /* blocks have very different work: several waves */
-    return dpari_cuda_launch(gpu, "scatter",
-                             scatter->type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
-                                                       : dpari_cuda_scatter_kernel<float>,
-                             s,
-                             gpu->blocks > 0        ? gpu->blocks
-                             : scatter->rows < most ? scatter->rows
-                                                    : most);
+    memset(&s, 0, sizeof s);
+    s.s = *scatter;
+    s.key = (uint64_t *)gpu->scratch;
+    window = window < (1 << DPARI_CUDA_ROW_BITS) ? window : (int64_t)1 << DPARI_CUDA_ROW_BITS;
+    s.merged = s.key + window;
+    s.even = scatter->width % 4 == 0 &&
+             dpari_cuda_even(scatter->to, 0, dpari_cuda_width(scatter->type)) &&
+             dpari_cuda_even(scatter->from, 0, dpari_cuda_width(scatter->type));
+    for (; s.first < scatter->rows && st == DPAR_OK; s.first += window) {
+        s.n = scatter->rows - s.first < window ? scatter->rows - s.first : window;
+        st = dpari_cuda_scatter_now(gpu, &s);
+    }
+    return st;
 }
 
 /* ---- weighted sums of rows ---- */
@@ -2686,9 +3555,10 @@ struct dpari_cuda_mix {
     int32_t even_to, even_from;
 };
 
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
+    enum { AHEAD = 2 }; /* rows that are read at a time */
     const dpar_mem_combine &m = s.m;
     const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
@@ -2700,22 +3570,37 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
                 continue;
             }
-            for (int64_t j = 0; j < m.k; j++) {
-                const int64_t row = dpari_cuda_row(m.index, t * m.k + j);
-                double x[4], w = 1.0;
-                if (row < 0) {
-                    continue;
-                }
-                if (m.weight != NULL) {
-                    w = dpari_cuda_one<double>(m.weight, t * m.k + j, m.weight_type);
-                }
-                dpari_cuda_load<0>(&four, (const unsigned char *)m.from + row * m.width * fw,
-                                   4 * unit, m.width, fw, s.even_from);
-                dpari_cuda_widen(&four, m.from_type, x);
+            for (int64_t j = 0; j < m.k; j += AHEAD) {
+                dpari_cuda_four v[AHEAD];
+                double x[4], w[AHEAD];
+                int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
-                for (int e = 0; e < 4; e++) {
-                    x[e] = m.weight != NULL ? dpari_cuda_mul(w, x[e]) : x[e];
-                    sum[e] = dpari_cuda_add(sum[e], x[e]);
+                for (int a = 0; a < AHEAD; a++) {
+                    row[a] = j + a < m.k ? dpari_cuda_row(m.index, t * m.k + j + a) : -1;
+                    w[a] = 1.0;
+                    if (row[a] >= 0 && m.weight != NULL) {
+                        w[a] = dpari_cuda_one<double>(m.weight, t * m.k + j + a, m.weight_type);
+                    }
+                }
+                DPARI_CUDA_UNROLL
+                for (int a = 0; a < AHEAD; a++) {
+                    if (row[a] >= 0) {
+                        dpari_cuda_load<0>(&v[a],
+                                           (const unsigned char *)m.from + row[a] * m.width * fw,
+                                           4 * unit, m.width, fw, s.even_from);
+                    }
+                }
+                DPARI_CUDA_UNROLL
+                for (int a = 0; a < AHEAD; a++) {
+                    if (row[a] < 0) {
+                        continue;
+                    }
+                    dpari_cuda_widen(&v[a], m.from_type, x);
+                    DPARI_CUDA_UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        x[e] = m.weight != NULL ? dpari_cuda_mul(w[a], x[e]) : x[e];
+                        sum[e] = dpari_cuda_add(sum[e], x[e]);
+                    }
                 }
             }
             dpari_cuda_narrow(&four, m.to_type, sum);
@@ -3179,7 +4064,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         }
         __syncthreads();
         for (int64_t u = t; u < n * fours; u += DPARI_CUDA_THREADS) {
-            const int32_t row = (int32_t)(u / fours);
+            const int32_t row = s.rows > 1 ? (int32_t)((uint32_t)u / (uint32_t)fours) : 0;
             const int64_t at = 4 * (u - row * fours);
             W *to = (W *)m.out + (first + row) * m.values;
             const W *from = (const W *)m.more + (first + row) * m.values;
@@ -3250,6 +4135,10 @@ struct dpari_cuda_moment {
     int64_t extent[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS]; /* merged, the last dim first */
     dpari_cuda_three_of *part;
     int32_t dims, per_sample; /* groups of a sample; 0: sets are channels */
+    int32_t fours;            /* four points from a multiple of four on are one vector */
+    int32_t few;              /* points of a set are below 2^31: divisions by multiplication */
+    uint32_t magic[DPAR_MAX_DIMS + 1]; /* of extents; the last of points */
+    uint8_t shift[DPAR_MAX_DIMS + 2];
 };
 
 __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
@@ -3269,11 +4158,20 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
     a->count = n;
 }
 
-/* Point i of a set's points, of all its planes. */
-__device__ static inline double dpari_cuda_point(const dpari_cuda_moment &s, int64_t set, int64_t i)
+/* i / d, where d is one of the extents or the number of points. */
+__device__ static inline int64_t dpari_cuda_moment_over(const dpari_cuda_moment &s, int64_t i,
+                                                        int64_t d, int32_t which)
+{
+    return s.few ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic[which], s.shift[which]) : i / d;
+}
+
+/* Where point i of a set's points, of all its planes, lies. */
+__device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
+                                                  int64_t i)
 {
     const dpar_mem_moments &m = s.m;
-    int64_t k = i / s.points, point = i - k * s.points, at, plane;
+    const int64_t k = dpari_cuda_moment_over(s, i, s.points, DPAR_MAX_DIMS);
+    int64_t point = i - k * s.points, at, plane;
     if (s.per_sample > 0) { /* channels of a group follow on each other */
         plane = set * s.planes + k;
     } else {
@@ -3282,14 +4180,39 @@ __device__ static inline double dpari_cuda_point(const dpari_cuda_moment &s, int
     at = plane * m.step;
     for (int32_t d = 0; d < s.dims; d++) {
         if (d + 1 < s.dims) {
-            const int64_t q = point / s.extent[d];
+            const int64_t q = dpari_cuda_moment_over(s, point, s.extent[d], d);
             at += (point - q * s.extent[d]) * s.stride[d];
             point = q;
         } else {
             at += point * s.stride[d];
         }
     }
-    return dpari_cuda_one<double>(m.x, at, m.type);
+    return at;
+}
+
+DPARI_CUDA_ONCE __device__ static double dpari_cuda_point_value(const dpari_cuda_moment &s,
+                                                                int64_t set, int64_t i)
+{
+    return dpari_cuda_one<double>(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
+}
+
+/* Points i .. i + 3 of those below `hi`; 0 for others. */
+__device__ static inline void dpari_cuda_points(const dpari_cuda_moment &s, int64_t set, int64_t i,
+                                                int64_t hi, double *x)
+{
+    dpari_cuda_four four;
+    if (s.fours && i + 4 <= hi) {
+        const int32_t width = dpari_cuda_width(s.m.type);
+        const unsigned char *at =
+            (const unsigned char *)s.m.x + dpari_cuda_point(s, set, i) * width;
+        dpari_cuda_load<0>(&four, at, 0, 4, width, 1);
+        dpari_cuda_widen(&four, s.m.type, x);
+        return;
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        x[e] = i + e < hi ? dpari_cuda_point_value(s, set, i + e) : 0.0;
+    }
 }
 
 __device__ static inline dpari_cuda_three_of dpari_cuda_three_block(dpari_cuda_three_of a)
@@ -3326,38 +4249,58 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
     to[2] = sum.m2;
 }
 
-/* A block has one slice of one set; a thread eight points of it at a time, which lie a block apart:
- * their mean, their squares about it, merged with what it has. */
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+/* Some points about their mean, merged with what there was: the first n of x. */
+template <int SOME>
+__device__ static inline void dpari_cuda_moment_some(dpari_cuda_three_of *a, const double *x,
+                                                     int32_t n)
+{
+    dpari_cuda_three_of one;
+    double sum = 0.0, m2 = 0.0;
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < SOME; j++) {
+        sum = dpari_cuda_add(sum, x[j]); /* 0 where there is none */
+    }
+    one.count = (double)n;
+    one.mean = sum / one.count;
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < SOME; j++) {
+        const double off = x[j] - one.mean;
+        m2 = j < n ? fma(off, off, m2) : m2;
+    }
+    one.m2 = m2;
+    dpari_cuda_three_join(a, one);
+}
+
+/* A block has one slice of one set; a thread sixteen points of it at a time, four and four a block
+ * apart: their mean, their squares about it, merged with what it has. Only the last slice may end
+ * within four. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
-    enum { SOME = 8 };
+    enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS };
     const int64_t all = s.planes * s.points;
     for (int64_t c = blockIdx.x; c < s.sets * s.slices; c += gridDim.x) {
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
         dpari_cuda_three_of a;
         a.count = a.mean = a.m2 = 0.0;
-        for (int64_t i = lo + threadIdx.x; i < hi; i += SOME * DPARI_CUDA_THREADS) {
-            dpari_cuda_three_of one;
-            double x[SOME], n = 0.0, sum = 0.0, m2 = 0.0;
+        for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART) {
+            double x[4 * FOURS];
             DPARI_CUDA_UNROLL
-            for (int j = 0; j < SOME; j++) {
-                const int in = i + j * DPARI_CUDA_THREADS < hi;
-                x[j] = in ? dpari_cuda_point(s, set, i + j * DPARI_CUDA_THREADS) : 0.0;
-                n += in ? 1.0 : 0.0;
-                sum = dpari_cuda_add(sum, x[j]);
+            for (int j = 0; j < FOURS; j++) {
+                dpari_cuda_points(s, set, i + j * APART, hi, x + 4 * j);
             }
-            one.count = n;
-            one.mean = sum / n;
+            if (i + 3 * APART + 4 <= hi) {
+                dpari_cuda_moment_some<4 * FOURS>(&a, x, 4 * FOURS);
+                continue;
+            }
             DPARI_CUDA_UNROLL
-            for (int j = 0; j < SOME; j++) {
-                const int in = i + j * DPARI_CUDA_THREADS < hi;
-                const double off = in ? x[j] - one.mean : 0.0;
-                m2 = dpari_cuda_add(m2, dpari_cuda_mul(off, off));
+            for (int j = 0; j < FOURS; j++) {
+                const int64_t left = hi - (i + j * APART);
+                if (left > 0) {
+                    dpari_cuda_moment_some<4>(&a, x + 4 * j, left < 4 ? (int32_t)left : 4);
+                }
             }
-            one.m2 = m2;
-            dpari_cuda_three_join(&a, one);
         }
         a = dpari_cuda_three_block(a);
         if (threadIdx.x == 0 && s.slices == 1) {
@@ -3430,10 +4373,17 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
     if (s.sets > 0 && (m->to == NULL || (all > 0 && m->x == NULL))) {
         return dpari_cuda_wrong(gpu, "moments");
     }
+    s.few = all < INT64_C(1) << 31;
+    for (d = 0; d <= DPAR_MAX_DIMS && s.few && all > 0; d++) {
+        const int64_t by = d == DPAR_MAX_DIMS ? s.points : d < s.dims ? s.extent[d] : 1;
+        dpari_cuda_magic((uint32_t)by, &s.magic[d], &s.shift[d]);
+    }
+    s.fours = s.points % 4 == 0 && m->step % 4 == 0 && s.dims == 1 && s.stride[0] == 1 &&
+              dpari_cuda_even(m->x, 0, dpari_cuda_width(m->type));
     most = 2 * DPARI_CUDA_PARTS / (s.sets > 0 ? s.sets : 1); /* slices of a set */
     s.slices = (all + 4095) / 4096 < most ? (all + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
-    s.each = (all + s.slices - 1) / s.slices;
+    s.each = ((all + s.slices - 1) / s.slices + 3) / 4 * 4;
     s.part = (dpari_cuda_three_of *)gpu->scratch;
     if (s.sets == 0) {
         return DPAR_OK;
@@ -3446,6 +4396,312 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
                                    dpari_cuda_units_blocks(gpu, s.sets));
 }
 
+/* ---- norms -------------------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_norm {
+    dpar_mem_norm m;
+    int64_t sets, points;             /* of a plane */
+    int64_t slices, each;             /* of a plane; points of a slice */
+    int64_t extent[DPAR_MAX_DIMS];    /* merged, the last dim first */
+    int64_t stride[3][DPAR_MAX_DIMS]; /* of x, dy, to */
+    uint32_t magic[DPAR_MAX_DIMS];
+    uint8_t shift[DPAR_MAX_DIMS];
+    int32_t dims, small; /* small: points have 31 bits */
+    double *part;        /* [planes][slices][2] */
+};
+
+DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
+{
+    const int64_t channel = plane % m.channels;
+    return m.groups == 0 ? channel
+                         : plane / m.channels * m.groups + channel / (m.channels / m.groups);
+}
+
+/* Where point i of a plane lies in x, dy, to, from the plane's first. */
+DPARI_CUDA_FN void dpari_cuda_norm_at(const dpari_cuda_norm &s, int64_t i, int64_t *at)
+{
+    at[0] = at[1] = at[2] = 0;
+    for (int32_t d = 0; d < s.dims; d++) {
+        int64_t q = 0;
+        if (d + 1 < s.dims) {
+            q = s.small ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic[d], s.shift[d])
+                        : i / s.extent[d];
+        }
+        const int64_t r = i - q * s.extent[d];
+        at[0] += r * s.stride[0][d];
+        at[1] += r * s.stride[1][d];
+        at[2] += r * s.stride[2][d];
+        i = q;
+    }
+}
+
+__device__ static inline double dpari_cuda_norm_wide(const void *data, int64_t at, int32_t type)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    const dpar_mem_norm &m = s.m;
+    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+        dpari_cuda_three_of all, one;
+        all.count = all.mean = all.m2 = 0.0;
+        for (int64_t r = 0; r < m.ranks; r++) {
+            const double *part = m.all + 3 * (r * s.sets + set);
+            one.count = part[0];
+            one.mean = part[1];
+            one.m2 = part[2];
+            dpari_cuda_three_join(&all, one);
+        }
+        m.saved[2 * set] = all.mean;
+        m.saved[2 * set + 1] =
+            1.0 / sqrt(dpari_cuda_add(all.m2 / (all.count > 1.0 ? all.count : 1.0), m.epsilon));
+    }
+}
+
+/* A block has one slice of one plane: APPLY and GRADIENT. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_map_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    const dpar_mem_norm &m = s.m;
+    const int32_t back = m.phase == DPAR_MEM_NORM_GRADIENT;
+    for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
+        const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
+        const int64_t hi = lo + s.each < s.points ? lo + s.each : s.points;
+        const int64_t set = dpari_cuda_norm_set(m, plane), channel = plane % m.channels;
+        const double middle = m.saved[2 * set], inverse = m.saved[2 * set + 1];
+        const double scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
+        double a = dpari_cuda_mul(inverse, scale), b = 0.0, mean = 0.0, slope = 0.0;
+        if (back) {
+            const double n = m.total[3 * set + 2] > 1.0 ? m.total[3 * set + 2] : 1.0;
+            mean = m.total[3 * set] / n;
+            slope = dpari_cuda_mul(inverse, m.total[3 * set + 1] / n);
+        } else {
+            b = m.shift != NULL ? dpari_cuda_norm_wide(m.shift, channel, m.type) : 0.0;
+        }
+        for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
+            int64_t at[3];
+            double v;
+            dpari_cuda_norm_at(s, i, at);
+            v = dpari_cuda_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
+                               -middle);
+            if (back) {
+                const double g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
+                v = dpari_cuda_mul(inverse,
+                                   dpari_cuda_add(dpari_cuda_add(dpari_cuda_mul(scale, g), -mean),
+                                                  -dpari_cuda_mul(v, slope)));
+            } else {
+                v = dpari_cuda_add(dpari_cuda_mul(a, v), b);
+            }
+            if (m.type == DPAR_F64) {
+                ((double *)m.to.data)[plane * m.to.step + at[2]] = v;
+            } else {
+                ((float *)m.to.data)[plane * m.to.step + at[2]] = dpari_cuda_to_f32(v);
+            }
+        }
+    }
+}
+
+/* The same for SUMS: of dy, and of dy (x - mean). */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_sums_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    __shared__ double part[2][DPARI_CUDA_THREADS];
+    const dpar_mem_norm &m = s.m;
+    for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
+        const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
+        const int64_t hi = lo + s.each < s.points ? lo + s.each : s.points;
+        const int64_t set = dpari_cuda_norm_set(m, plane);
+        const double middle = m.saved[2 * set];
+        double of_dy = 0.0, of_both = 0.0;
+        for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
+            int64_t at[3];
+            dpari_cuda_norm_at(s, i, at);
+            const double g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
+            const double x = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
+            of_dy = dpari_cuda_add(of_dy, g);
+            of_both = dpari_cuda_add(of_both, dpari_cuda_mul(g, dpari_cuda_add(x, -middle)));
+        }
+        __syncthreads();
+        part[0][threadIdx.x] = of_dy;
+        part[1][threadIdx.x] = of_both;
+        for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
+            __syncthreads();
+            if (threadIdx.x < 2 * n) { /* half of them for each sum */
+                const unsigned which = threadIdx.x / n, i = threadIdx.x % n;
+                part[which][i] = dpari_cuda_add(part[which][i], part[which][i + n]);
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x < 2) {
+            s.part[2 * c + threadIdx.x] = part[threadIdx.x][0];
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_planes_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    int64_t plane = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; plane < s.m.planes; plane += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+        double of_dy = 0.0, of_both = 0.0;
+        for (int64_t k = plane * s.slices; k < (plane + 1) * s.slices; k++) {
+            of_dy = dpari_cuda_add(of_dy, s.part[2 * k]);
+            of_both = dpari_cuda_add(of_both, s.part[2 * k + 1]);
+        }
+        s.m.sums[2 * plane] = of_dy;
+        s.m.sums[2 * plane + 1] =
+            dpari_cuda_mul(of_both, s.m.saved[2 * dpari_cuda_norm_set(s.m, plane) + 1]);
+    }
+}
+
+/* A thread has a set, or, behind them, a channel. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_totals_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    const dpar_mem_norm &m = s.m;
+    const int64_t samples = m.planes / m.channels;
+    const int64_t per = m.groups > 0 ? m.channels / m.groups : samples; /* planes of a set */
+    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; i < s.sets + m.channels; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+        const int64_t channel = i - s.sets;
+        double t[3] = {0.0, 0.0, 0.0};
+        for (int64_t k = 0; i < s.sets && k < per; k++) {
+            const int64_t plane = m.groups > 0 ? i * per + k : k * m.channels + i;
+            const double scale =
+                m.scale != NULL ? dpari_cuda_norm_wide(m.scale, plane % m.channels, m.type) : 1.0;
+            t[0] = dpari_cuda_add(t[0], dpari_cuda_mul(m.sums[2 * plane], scale));
+            t[1] = dpari_cuda_add(t[1], dpari_cuda_mul(m.sums[2 * plane + 1], scale));
+            t[2] = dpari_cuda_add(t[2], (double)s.points);
+        }
+        for (int32_t k = 0; i < s.sets && k < 3; k++) {
+            m.total[3 * i + k] = t[k];
+        }
+        for (int64_t k = 0; i >= s.sets && k < samples; k++) {
+            const double *sums = m.sums + 2 * (k * m.channels + channel);
+            if (m.shift_gradient != NULL) {
+                m.shift_gradient[channel] = dpari_cuda_add(m.shift_gradient[channel], sums[0]);
+            }
+            if (m.scale_gradient != NULL) {
+                m.scale_gradient[channel] = dpari_cuda_add(m.scale_gradient[channel], sums[1]);
+            }
+        }
+    }
+}
+
+/* Points of a plane as few dims as lie so in all three, the last first. */
+static void dpari_cuda_norm_lay(const dpar_mem_norm *m, dpari_cuda_norm *s)
+{
+    const dpar_mem_planes *of[3] = {&m->x, &m->dy, &m->to};
+    s->points = 1;
+    for (int32_t d = m->dims - 1; d >= 0; d--) {
+        const int32_t k = s->dims - 1;
+        int32_t joins = k >= 0;
+        s->points *= m->extent[d];
+        if (m->extent[d] == 1) {
+            continue;
+        }
+        for (int32_t j = 0; j < 3; j++) {
+            joins = joins && of[j]->stride[d] == s->stride[j][k] * s->extent[k];
+        }
+        if (joins) {
+            s->extent[k] *= m->extent[d];
+            continue;
+        }
+        s->extent[s->dims] = m->extent[d];
+        for (int32_t j = 0; j < 3; j++) {
+            s->stride[j][s->dims] = of[j]->stride[d];
+        }
+        s->dims++;
+    }
+    s->small = s->points < INT64_C(0x7fffffff);
+    for (int32_t d = 0; d < s->dims && s->small && s->points > 0; d++) {
+        dpari_cuda_magic((uint32_t)s->extent[d], &s->magic[d], &s->shift[d]);
+    }
+}
+
+/* Is all there that the phase needs? */
+static int dpari_cuda_norm_fits(const dpar_mem_norm *m)
+{
+    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    int64_t points = 1;
+    if (m->dims < 0 || m->dims > DPAR_MAX_DIMS || m->phase < DPAR_MEM_NORM_MERGE ||
+        m->phase > DPAR_MEM_NORM_GRADIENT || (m->type != DPAR_F64 && m->type != DPAR_F32) ||
+        m->planes < 0 || m->channels < 1 || m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+        return 0;
+    }
+    for (int32_t d = 0; d < m->dims; d++) {
+        if (m->extent[d] < 0) {
+            return 0;
+        }
+        points = m->extent[d] == 0 ? 0 : points;
+    }
+    if (m->planes == 0) {
+        return 1;
+    }
+    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
+        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+        return 0;
+    }
+    return points == 0 || !walks ||
+           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
+            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+}
+
+static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
+{
+    dpar_status st = dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_sums_kernel, *s,
+                                       dpari_cuda_wave(gpu, s->m.planes * s->slices));
+    if (st == DPAR_OK) {
+        st = dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_planes_kernel, *s,
+                               dpari_cuda_units_blocks(gpu, s->m.planes));
+    }
+    return st == DPAR_OK ? dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_totals_kernel, *s,
+                                             dpari_cuda_units_blocks(gpu, s->sets + s->m.channels))
+                         : st;
+}
+
+static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const int sums = m->phase == DPAR_MEM_NORM_SUMS;
+    dpari_cuda_norm s;
+    int64_t most;
+    if (!dpari_cuda_norm_fits(m)) {
+        return dpari_cuda_wrong(gpu, "norm");
+    }
+    if (m->planes == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.m = *m;
+    s.sets = m->groups > 0 ? m->planes / m->channels * m->groups : m->channels;
+    s.part = m->sums; /* with one slice a plane its sums are already in their places */
+    if (m->phase == DPAR_MEM_NORM_MERGE) {
+        return dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_merge_kernel, s,
+                                 dpari_cuda_units_blocks(gpu, s.sets));
+    }
+    dpari_cuda_norm_lay(m, &s);
+    most = sums ? 2 * DPARI_CUDA_PARTS / m->planes : s.points;
+    s.slices = (s.points + 4095) / 4096 < most ? (s.points + 4095) / 4096 : most;
+    s.slices = s.slices < 1 ? 1 : s.slices;
+    s.each = (s.points + s.slices - 1) / s.slices;
+    if (s.slices > 1) {
+        s.part = (double *)gpu->scratch;
+    }
+    if (sums) {
+        return dpari_cuda_norm_sum(gpu, &s);
+    }
+    return s.points == 0 ? DPAR_OK
+                         : dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_map_kernel, s,
+                                             dpari_cuda_wave(gpu, m->planes * s.slices));
+}
+
 /* ---- blocks of 8 bits --------------------------------------------------------------------------
  */
 
@@ -3456,15 +4712,6 @@ struct dpari_cuda_quant {
     int32_t warps;           /* 1: a warp has a block, else all threads have it */
     int32_t room;
 };
-
-DPARI_CUDA_FN float dpari_cuda_divide(float a, float b)
-{
-#if defined(__CUDA_ARCH__)
-    return __fdiv_rn(a, b);
-#else
-    return a / b;
-#endif
-}
 
 /* e4m3, to the nearest, even ones of two, at most 448: the exponents of F32 down to -9 are cut to 3
  * bits; below that codes are multiples of 2^-9. */
@@ -3507,17 +4754,21 @@ DPARI_CUDA_FN uint32_t dpari_cuda_code(float x, float scale, int32_t type)
     return (uint32_t)(int32_t)(y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y) & 0xffu;
 }
 
-/* The largest |x| as its bits, of which those of NaN and infinity are the largest. */
-__device__ static inline uint32_t dpari_cuda_largest(const dpari_cuda_quant &s, uint32_t mine)
+/* The largest |x| as its bits, of which those of NaN and infinity are the largest: of a warp, */
+__device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 {
-    __shared__ uint32_t part[DPARI_CUDA_WARPS];
     for (int bits = 16; bits > 0; bits /= 2) {
         const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, bits);
         mine = other > mine ? other : mine;
     }
-    if (s.warps) {
-        return mine;
-    }
+    return mine;
+}
+
+/* and of a block. */
+__device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
+{
+    __shared__ uint32_t part[DPARI_CUDA_WARPS];
+    mine = dpari_cuda_largest(mine);
     __syncthreads();
     if (threadIdx.x % 32 == 0) {
         part[threadIdx.x / 32] = mine;
@@ -3549,45 +4800,111 @@ __device__ static inline float dpari_cuda_scale_of(uint32_t largest, int32_t typ
     return dpari_cuda_bits<uint32_t>(scale) < 0x00800000u ? 0.0f : scale;
 }
 
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
+{
+    const int64_t left = s.q.count - b * s.q.block;
+    return b >= s.blocks ? 0 : left < s.q.block ? left : s.q.block;
+}
+
+__device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
+        largest = size > largest ? size : largest;
+    }
+    return largest;
+}
+
+__device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, int64_t b,
+                                                     float scale)
+{
+    *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
+}
+
+/* Codes i .. i + 3 of the n of block b. */
+__device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, int64_t b,
+                                                     int64_t n, int64_t i, const float *x,
+                                                     float scale)
+{
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
+    uint32_t four = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        four |= dpari_cuda_code(x[e], scale, s.q.code_type) << (8 * e);
+    }
+    if (s.even_code && i + 4 <= n) {
+        *(uint32_t *)(void *)(code + i) = four;
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e++) {
+        code[i + e] = (unsigned char)(four >> (8 * e));
+    }
+}
+
+/* A warp has four blocks of at most 128 (MANY), or one of at most 512: all in registers. */
+template <int MANY>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
 {
-    const int64_t team = s.warps ? DPARI_CUDA_WARPS : 1;
-    const int64_t lanes = s.warps ? 32 : DPARI_CUDA_THREADS, lane = threadIdx.x % lanes;
-    int64_t b = blockIdx.x * team + threadIdx.x / lanes;
-    for (; b < s.blocks; b += gridDim.x * team) {
-        const int64_t first = b * s.q.block;
-        const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
-        unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
+    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
+    const int64_t lane = threadIdx.x % 32, team = MANY ? 4 : 1;
+    for (int64_t b = warp * team; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * team) {
+        uint32_t largest[4] = {0, 0, 0, 0};
+        float x[4][4];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
+            const int64_t n = dpari_cuda_quant_count(s, at);
+            if (i < n) {
+                dpari_cuda_quant_load(s, at * s.q.block, n, i, x[j]);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t n = dpari_cuda_quant_count(s, MANY ? b + j : b);
+            if (4 * lane + (MANY ? 0 : 128 * j) < n) {
+                largest[MANY ? j : 0] = dpari_cuda_larger(x[j], largest[MANY ? j : 0]);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < (MANY ? 4 : 1); j++) {
+            largest[j] = dpari_cuda_largest(largest[j]);
+            if (lane == 0 && b + j < s.blocks) {
+                dpari_cuda_quant_scale(s, b + j, dpari_cuda_scale_of(largest[j], s.q.code_type));
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
+            const int64_t n = dpari_cuda_quant_count(s, at);
+            if (i < n) {
+                dpari_cuda_quant_store(s, at, n, i, x[j],
+                                       dpari_cuda_scale_of(largest[MANY ? j : 0], s.q.code_type));
+            }
+        }
+    }
+}
+
+/* All threads have one block, and read it twice. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_quant_long_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    for (int64_t b = blockIdx.x; b < s.blocks; b += gridDim.x) {
+        const int64_t first = b * s.q.block, n = dpari_cuda_quant_count(s, b);
         uint32_t largest = 0;
         float x[4], scale;
-        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
+        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
             dpari_cuda_quant_load(s, first, n, i, x);
-            DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
-                largest = size > largest ? size : largest;
-            }
+            largest = dpari_cuda_larger(x, largest);
         }
-        largest = dpari_cuda_largest(s, largest);
-        scale = dpari_cuda_scale_of(largest, s.q.code_type);
-        if (lane == 0) {
-            *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
+        scale = dpari_cuda_scale_of(dpari_cuda_largest_all(largest), s.q.code_type);
+        if (threadIdx.x == 0) {
+            dpari_cuda_quant_scale(s, b, scale);
         }
-        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
-            uint32_t four = 0;
+        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
             dpari_cuda_quant_load(s, first, n, i, x);
-            DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                four |= dpari_cuda_code(x[e], scale, s.q.code_type) << (8 * e);
-            }
-            if (s.even_code && i + 4 <= n) {
-                *(uint32_t *)(void *)(code + i) = four;
-                continue;
-            }
-            for (int e = 0; e < 4 && i + e < n; e++) {
-                code[i + e] = (unsigned char)(four >> (8 * e));
-            }
+            dpari_cuda_quant_store(s, b, n, i, x, scale);
         }
     }
 }
@@ -3635,8 +4952,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
+/* What a block of threads does at a time: blocks of numbers. */
 static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
-                                      void (*kernel)(const dpari_cuda_quant))
+                                      int64_t team, void (*kernel)(const dpari_cuda_quant))
 {
     const int32_t width = dpari_cuda_width(q->type);
     dpari_cuda_quant s;
@@ -3654,23 +4972,29 @@ static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dp
     s.blocks = (q->count - 1) / q->block + 1;
     s.even = q->block % 4 == 0 && dpari_cuda_even(q->x, 0, width);
     s.even_code = ((uintptr_t)q->code | (uintptr_t)q->code_step) % 4 == 0;
-    s.warps = q->block <= 2048;
-    return dpari_cuda_launch(
-        gpu, name, kernel, s,
-        dpari_cuda_wave(gpu,
-                        s.warps ? (s.blocks + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS : s.blocks));
+    s.warps = team > 1;
+    return dpari_cuda_launch(gpu, name, kernel, s,
+                             dpari_cuda_wave(gpu, (s.blocks + team - 1) / team));
 }
 
 static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    return dpari_cuda_quantum(gpu, "quantize", quantize, dpari_cuda_quant_kernel);
+    const int64_t block = quantize->block;
+    return block <= 128 ? dpari_cuda_quantum(gpu, "quantize", quantize, 4 * DPARI_CUDA_WARPS,
+                                             dpari_cuda_quant_kernel<1>)
+           : block <= 512
+               ? dpari_cuda_quantum(gpu, "quantize", quantize, DPARI_CUDA_WARPS,
+                                    dpari_cuda_quant_kernel<0>)
+               : dpari_cuda_quantum(gpu, "quantize", quantize, 1, dpari_cuda_quant_long_kernel);
 }
 
 static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    return dpari_cuda_quantum(gpu, "dequantize", quantize, dpari_cuda_unquant_kernel);
+    return dpari_cuda_quantum(gpu, "dequantize", quantize,
+                              quantize->block <= 2048 ? DPARI_CUDA_WARPS : 1,
+                              dpari_cuda_unquant_kernel);
 }
 
 /* ---- the table ---------------------------------------------------------------------------------
@@ -3679,40 +5003,142 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
 static dpar_status dpari_cuda_wait(void *ctx)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    return dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+    int before = 0;
+    dpar_status st = dpari_cuda_enter(gpu, &before); /* stream 0 is the current device's */
+    st = st == DPAR_OK
+             ? dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize")
+             : st;
+    return dpari_cuda_leave(gpu, before, st);
 }
 
-static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
+/* Is it known to CUDA already? */
+static int dpari_cuda_reached(const void *at)
 {
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
     struct cudaPointerAttributes about;
-    cudaError_t error;
-    if (memory == NULL || bytes <= 0) {
-        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
+    const cudaError_t error = cudaPointerGetAttributes(&about, at);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
     }
-    error = cudaPointerGetAttributes(&about, memory);
-    if (error == cudaSuccess && about.type != cudaMemoryTypeUnregistered) {
-        return DPAR_OK; /* a device's, managed or pinned as it is */
+    return about.type != cudaMemoryTypeUnregistered;
+}
+
+/* The held pages that byte `at` is in, or, of those behind it, the next; -1: none. */
+static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
+{
+    int32_t i, next = -1;
+    for (i = 0; i < gpu->held_n; i++) {
+        if (gpu->held[i].hi > at && (next < 0 || gpu->held[i].lo < gpu->held[next].lo)) {
+            next = i;
+        }
     }
-    (void)cudaGetLastError();
-    error =
-        cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (error == cudaErrorHostMemoryAlreadyRegistered) { /* by another rank of this process */
+    return next;
+}
+
+/* Pages [lo, hi), of which this gpu holds none. Those of others stay theirs. */
+static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
+{
+    void *seen = NULL;
+    cudaError_t error = cudaHostRegister((void *)lo, (size_t)(hi - lo),
+                                         cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error == cudaErrorHostMemoryAlreadyRegistered && dpari_cuda_reached((void *)lo) &&
+        dpari_cuda_reached((void *)(hi - 1))) {
         (void)cudaGetLastError();
         return DPAR_OK;
     }
+    if (error == cudaSuccess) {
+        gpu->held[gpu->held_n].lo = lo;
+        gpu->held[gpu->held_n++].hi = hi;
+        error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
+        if (error == cudaSuccess && (uintptr_t)seen != lo) {
+            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "cudaHostRegister",
+                                  "this device has other addresses for memory of the host");
+        }
+    }
     return dpari_cuda_heard(gpu, error, "cudaHostRegister");
+}
+
+/* Lets go what no pin needs any more. */
+static dpar_status dpari_cuda_release(dpar_cuda *gpu)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i, k;
+    for (i = gpu->held_n - 1; i >= 0; i--) {
+        for (k = 0; k < gpu->pins; k++) {
+            if (gpu->pin[k].lo < gpu->held[i].hi && gpu->held[i].lo < gpu->pin[k].hi) {
+                break;
+            }
+        }
+        if (k == gpu->pins) {
+            const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
+            const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
+            st = st == DPAR_OK ? s : st;
+            gpu->held[i] = gpu->held[--gpu->held_n];
+        }
+    }
+    return st;
+}
+
+/* Page by page: scalars of two owners may lie in one, which is let go with the last of them. */
+static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
+    uintptr_t at = first / page * page, lo = at, hi;
+    int before = 0;
+    dpar_status st;
+    if (memory == NULL || bytes <= 0) {
+        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
+    }
+    hi = (first + (uintptr_t)bytes + page - 1) / page * page;
+    st = dpari_cuda_enter(gpu, &before);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_cuda_held(gpu, at) < 0 && dpari_cuda_reached(memory) &&
+        dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
+        return dpari_cuda_leave(gpu, before, DPAR_OK); /* a device's, managed, pinned by others */
+    }
+    while (at < hi && st == DPAR_OK) {
+        const int32_t k = dpari_cuda_held(gpu, at);
+        const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
+        if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
+            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin", "there are 128 pins");
+        } else if (next > at) {
+            st = dpari_cuda_hold(gpu, at, next);
+            at = next;
+        } else {
+            at = gpu->held[k].hi;
+        }
+    }
+    if (st == DPAR_OK) {
+        gpu->pin[gpu->pins].memory = first;
+        gpu->pin[gpu->pins].lo = lo;
+        gpu->pin[gpu->pins++].hi = hi;
+    } else {
+        const dpar_why why = gpu->why;
+        (void)dpari_cuda_release(gpu);
+        gpu->why = why;
+    }
+    return dpari_cuda_leave(gpu, before, st);
 }
 
 static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    cudaError_t error = memory == NULL ? cudaSuccess : cudaHostUnregister(memory);
-    if (error == cudaErrorHostMemoryNotRegistered) {
-        (void)cudaGetLastError();
+    int32_t k = gpu->pins - 1;
+    int before = 0;
+    dpar_status st;
+    while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
+        k--;
+    }
+    if (k < 0) { /* a device's, or others' */
         return DPAR_OK;
     }
-    return dpari_cuda_heard(gpu, error, "cudaHostUnregister");
+    gpu->pin[k] = gpu->pin[--gpu->pins];
+    st = dpari_cuda_enter(gpu, &before);
+    st = st == DPAR_OK ? dpari_cuda_release(gpu) : st;
+    return dpari_cuda_leave(gpu, before, st);
 }
 
 extern "C" {
@@ -3740,6 +5166,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->moments = dpari_cuda_moments;
     mem->quantize = dpari_cuda_quantize;
     mem->dequantize = dpari_cuda_dequantize;
+    mem->norm = dpari_cuda_norm_of;
 }
 
 static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
@@ -3752,7 +5179,7 @@ static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_wh
 
 static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
 {
-    int units = 0, threads = 0, major = 0, minor = 0;
+    int units = 0, threads = 0, major = 0, minor = 0, driver = 0;
     cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
     if (error == cudaSuccess) {
         error =
@@ -3764,6 +5191,10 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
     if (error == cudaSuccess) {
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device);
     }
+    if (error == cudaSuccess) {
+        error = cudaDriverGetVersion(&driver);
+    }
+    gpu->arguments = driver >= 12010 ? (int32_t)DPARI_CUDA_ARGUMENTS : 4096;
     gpu->units = units;
     gpu->threads = threads;
     gpu->capability = 10 * major + minor;
@@ -3816,7 +5247,9 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
 {
     dpar_status st = DPAR_OK;
     if (gpu != NULL && gpu->scratch != NULL) {
-        st = dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+        st = dpari_cuda_wait(gpu);
+        gpu->pins = 0;
+        (void)dpari_cuda_release(gpu);
         (void)cudaFree(gpu->scratch);
         gpu->scratch = NULL;
         gpu->scratch_bytes = 0;
@@ -3958,7 +5391,7 @@ static double dpari_cuda_launch_time(dpar_cuda *gpu)
     int32_t i, turn;
     double least = 0.0;
     for (turn = 0; turn < 3; turn++) {
-        (void)cudaStreamSynchronize(gpu->stream);
+        (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: a full queue would cost time */
         start = dpari_cuda_clock();
         for (i = 0; i < MANY; i++) {
             if (dpari_cuda_launch(gpu, "idle", dpari_cuda_idle_kernel, nothing, 1) != DPAR_OK) {
@@ -3968,7 +5401,7 @@ static double dpari_cuda_launch_time(dpar_cuda *gpu)
         start = (dpari_cuda_clock() - start) / MANY;
         least = turn == 0 || start < least ? start : least;
     }
-    (void)cudaStreamSynchronize(gpu->stream);
+    (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: the next time begins with none */
     return least;
 }
 
@@ -4151,7 +5584,7 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *pr
     } else {
         (void)dpari_cuda_say(st, why, "dpar_cuda_measure", "no memory for buffers, or no events");
     }
-    (void)cudaStreamSynchronize(gpu->stream);
+    (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: cudaFree waits as well */
     (void)(t.before != NULL ? cudaEventDestroy(t.before) : cudaSuccess);
     (void)(t.behind != NULL ? cudaEventDestroy(t.behind) : cudaSuccess);
     (void)(memory != NULL ? cudaFree(memory) : cudaSuccess);

@@ -26,12 +26,11 @@
  * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets
  * the deadline.
  * Found with check = 1: another kind, type, op, root, tag or count in any collective, other pieces
- * in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
- * price of a small all-reduce.
- * Not found: without check all else. Then MPI may notice (DPAR_E_MISMATCH where a message was too
- * long), the deadline may end it, or the result is wrong. Nor does check look at messages.
- * MPICH ends the job at any message that is too long, Open MPI at one within a collective, unless
- * MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
+ * in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at
+ * the price of a small all-reduce. Not found: without check all else. Then MPI may notice
+ * (DPAR_E_MISMATCH where a message was too long), the deadline may end it, or the result is wrong.
+ * Nor does check look at messages. MPICH ends the job at any message that is too long, Open MPI at
+ * one within a collective, unless MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
  *
  * Lost ranks: MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter
  * of it (1 s at most) tells the other ranks by a short message, again and again; the sentence of
@@ -495,37 +494,15 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 
 /* ==== sentences ==== */
 
-/* "all-reduce #12 of 100 f32", "send #3 of 5 i8 to 2" */
-static void dpari_mpi_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                               int64_t count, int32_t root)
-{
-    int32_t message = dpari_kind_sends(kind), split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
-    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
-    if (!message) {
-        dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
-    }
-    if (kind != DPAR_BARRIER) {
-        dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
-        dpar_text_put(t, dpar_type_name(type));
-    }
-    if (message) {
-        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
-    }
-}
-
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_mpi_describe(t, call->kind, task->sequence, call->type, call->count, call->root);
+    dpari_operation_text(t, call->kind, task->sequence, call->type, call->count, call->root);
 }
 
 static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
 {
-    dpari_mpi_describe(t, r->kind, r->sequence, r->type, r->count, r->root);
+    dpari_operation_text(t, r->kind, r->sequence, r->type, r->count, r->root);
     if (dpari_kind_reduces(r->kind)) {
         dpar_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(r->op));
@@ -767,7 +744,7 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
             dpar_text_put(t, "; rank ");
             dpar_text_int(t, r);
             dpar_text_put(t, " waits in ");
-            dpari_mpi_describe(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
             return;
         }
     }
@@ -2468,7 +2445,7 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
             dpar_text_put(out, "rank ");
             dpar_text_int(out, r);
             dpar_text_put(out, " was heard waiting in ");
-            dpari_mpi_describe(out, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root);
             dpar_text_char(out, '\n');
         }
     }

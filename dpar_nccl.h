@@ -14,11 +14,13 @@
  *
  * What differs from comm.h:
  *
- * Streams: an operation begins after all that options.stream had to do when it was posted, and runs
- * on a stream of the engine. dpar_wait makes options.stream wait for it and returns at once; so
- * does a call without a work. dpar_test asks whether it is done. Barriers, closing and splitting
- * block. Nothing is allocated and nothing synchronised between; all of it can be captured in a
- * graph (on all ranks alike; what is posted in a capture is waited for in it).
+ * Streams: an operation begins after all that options.stream had to do when it was posted, and
+ * runs on a stream of the engine. dpar_wait makes options.stream wait for it and returns at
+ * once; so does a call without a work. dpar_test asks whether it is done. Barriers, closing and
+ * splitting block; so may the first operation of a communicator, and the first message to a
+ * rank, until the others come to it: NCCL connects there. Nothing is allocated and nothing
+ * synchronised between; all of it can be captured in a graph (on all ranks alike; what is
+ * posted in a capture is waited for in it).
  *
  * Order: one stream runs the operations of all communicators of a process in the order in which
  * they were posted: on all ranks the same order over all communicators, not only in each. Messages
@@ -82,16 +84,17 @@ typedef struct dpar_nccl_options {
     int64_t scratch_bytes; /* device memory for exact and for all_to_all in place; 0: 32 MiB */
     int64_t staging_bytes; /* page-locked memory for operations on host memory; 0: 4 MiB */
     const char *log;       /* a file of this rank's that NCCL writes what it chooses to, for
-                              dpar_nccl_doctor; NULL: none. Before the process's first use of
-                              NCCL */
+                              dpar_nccl_doctor, without %h or %p; NULL: none. Before the process's first
+                              use of       NCCL */
 } dpar_nccl_options;
 
 /* A communicator of the ranks of `host`, each with the CUDA device that is current in it: its own,
- * unless DPAR_TEST_SHARE_GPU=1. `host` (dpar_launch, dpar_init, dpar_mpi_comm) carries the id and
- * is needed no more afterwards. options NULL: defaults. E_SYSTEM with NCCL's or CUDA's own words,
- * without libnccl.so.2, with one older than 2.18; E_TIMEOUT when not all come; E_MISMATCH when
- * ranks give different options or have different versions of NCCL; E_ARG for exact without adds and
- * comm_stream. When one rank fails, all fail. COLLECTIVE over host. 0.1 s to seconds. */
+ * unless DPAR_TEST_SHARE_GPU is 1 (as the version allows it) or hosts (each passes for a host of
+ * its own, by sockets; all versions). `host` (dpar_launch, dpar_init, dpar_mpi_comm) carries the id
+ * and is needed no more afterwards. options NULL: defaults. E_SYSTEM with NCCL's or CUDA's own
+ * words, without libnccl.so.2, with one older than 2.18; E_TIMEOUT when not all come; E_MISMATCH
+ * when ranks give different options or have different versions of NCCL; E_ARG for exact without
+ * adds and comm_stream. When one rank fails, all fail. COLLECTIVE over host. 0.1 s to seconds. */
 DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
                                     dpar_comm **out, dpar_why *why);
 
@@ -105,7 +108,8 @@ enum {
                            channel: the watchdog cannot name missing ranks */
     DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE */
     DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
-                           DPAR_NCCL_PORT, or MASTER_PORT */
+                           DPAR_NCCL_PORT, or MASTER_PORT (where torchrun itself listens when it
+                           runs on several nodes: give it another) */
     DPAR_NCCL_CALLBACK, /* `broadcast` */
     DPAR_NCCL_WAYS
 };
@@ -155,7 +159,7 @@ typedef struct dpar_nccl_transport {
                                             TCP, InfiniBand or RoCE, another plug-in */
     char network[40];                    /* "Using network ...": Socket, IB, AWS Libfabric; "" */
 } dpar_nccl_transport;
-/* Reads `bytes` of such text. Local, pure. */
+/* Reads the whole lines in `bytes` of such text. Local, pure. */
 DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out);
 /* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
  * purpose, the transports of options.log; a line "WRONG: ... -> what to do" for sockets. Returns
@@ -190,6 +194,13 @@ enum {
 };
 #define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
 
+/* The struct behind it has another name in 2.27 than later. */
+#if NCCL_VERSION_CODE >= 22703
+typedef ncclWindow_t dpari_nccl_window;
+#else
+typedef struct dpari_nccl_window_of *dpari_nccl_window;
+#endif
+
 /* ==== the functions of NCCL ==== */
 
 /* Those that are always there, and those by the version that brought them. */
@@ -221,15 +232,14 @@ enum {
     X(CommDeregister, (const ncclComm_t, void *))
 #define DPARI_NCCL_22703(X)                                                                        \
     X(CommShrink, (ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int))                     \
-    X(CommWindowRegister, (ncclComm_t, void *, size_t, struct ncclWindow_vidmem **, int))          \
-    X(CommWindowDeregister, (ncclComm_t, struct ncclWindow_vidmem *))
+    X(CommWindowRegister, (ncclComm_t, void *, size_t, dpari_nccl_window *, int))                  \
+    X(CommWindowDeregister, (ncclComm_t, dpari_nccl_window))
 #define DPARI_NCCL_22803(X)                                                                        \
     X(AlltoAll, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))          \
     X(Gather, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))       \
     X(Scatter, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
 #define DPARI_NCCL_22807(X) X(CommRevoke, (ncclComm_t, int))
 
-struct ncclWindow_vidmem;
 typedef struct dpari_nccl_api {
     void *library;
     int32_t version, room;
@@ -466,7 +476,8 @@ typedef struct dpari_nccl_memory {
     struct dpari_nccl_memory *next;
     dpari_nccl_ctx *ctx; /* registered there, or NULL */
     void *memory, *base, *handle;
-    struct ncclWindow_vidmem *window;
+    size_t bytes; /* of dpar_comm_alloc's */
+    dpari_nccl_window window;
     int32_t owned; /* of dpar_comm_alloc */
     int32_t mem_alloc;
 } dpari_nccl_memory;
@@ -478,11 +489,13 @@ typedef struct dpari_nccl_used {
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_nccl_options options;
+    char *log; /* options.log, which need not live so long */
     int32_t device, rank, size;
     int32_t own_stream;
     cudaStream_t stream; /* where all of it runs */
     dpari_nccl_slot *slots, *spare;
     dpari_nccl_slot *flying, *last; /* in the order of the stream */
+    dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
     dpari_nccl_ctx *comms;          /* in the order of making */
     uint32_t names;                 /* of communicators so far */
     dpari_nccl_memory *memory;
@@ -516,6 +529,7 @@ struct dpari_nccl_ctx {
     dpari_nccl_world *world;
     dpari_nccl_ctx *next;
     ncclComm_t nccl; /* NULL once it was aborted */
+    ncclComm_t made; /* by its split, which NCCL writes when it is done, maybe late */
     uint32_t name;
     int32_t told;     /* the other ranks know that it is broken */
     int64_t sequence; /* collectives so far */
@@ -565,32 +579,9 @@ static char *dpari_nccl_letter_of(const dpar_work *work)
 
 /* ==== sentences ==== */
 
-/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2" */
-static void dpari_nccl_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                int64_t count, int32_t root)
-{
-    const int message = dpari_kind_sends(kind);
-    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
-    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
-    if (!message) {
-        dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
-    }
-    if (kind != DPAR_BARRIER) {
-        dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
-        dpar_text_put(t, dpar_type_name(type));
-    }
-    if (message) {
-        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
-    }
-}
-
 static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
 {
-    dpari_nccl_describe(t, n->kind, n->sequence, n->type, n->count, n->root);
+    dpari_operation_text(t, n->kind, n->sequence, n->type, n->count, n->root);
     if (dpari_kind_reduces(n->kind)) {
         dpar_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(n->op));
@@ -684,6 +675,11 @@ static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclR
     if (DPARI_LOAD(&c->comm.status) < 0) {
         return c->comm.status;
     }
+    if (code == ncclInProgress) {
+        (void)dpari_nccl_says(DPAR_E_TIMEOUT, &why, doing, ": not enqueued before the deadline: ",
+                              "not all ranks came to connect", NULL);
+        return dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
+    }
     dpari_nccl_say(&c->world->api, &why, doing, code);
     if (code == ncclInvalidArgument) {
         return dpari_nccl_refuse(c, DPAR_E_ARG, why.text);
@@ -707,33 +703,41 @@ static void dpari_nccl_nap(void)
     dpari_os_sleep(20e-6);
 }
 
-/* NCCL works without blocking: a call that is under way is asked for until it is through. */
-static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t *nccl,
-                                       const dpar_status *broken, double timeout_s,
-                                       ncclResult_t code)
+/* Between two looks: first the others of this core, then sleep. */
+static void dpari_nccl_breathe(int32_t looks)
 {
-    const double began = code == ncclInProgress ? dpari_os_now() : 0;
-    while (code == ncclInProgress) {
-        if (*nccl == NULL || (broken != NULL && DPARI_LOAD(broken) < 0)) {
+    if (looks < 1000) {
+        (void)sched_yield();
+    } else {
+        dpari_nccl_nap();
+    }
+}
+
+/* NCCL works without blocking: a communicator that the watchdog does not know yet is asked until
+ * what was begun is through. Success is no answer of a call that makes something: NCCL returns it
+ * before it is made. */
+static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
+                                       const dpar_status *broken, double timeout_s)
+{
+    const double began = dpari_os_now();
+    int32_t looks = 0;
+    for (;;) {
+        ncclResult_t code = ncclSuccess;
+        if (api->CommGetAsyncError(nccl, &code) != ncclSuccess) {
+            return ncclInternalError;
+        }
+        if (code != ncclInProgress) {
+            return code;
+        }
+        if (broken != NULL && DPARI_LOAD(broken) < 0) {
             return ncclInternalError;
         }
         if (timeout_s > 0 && dpari_os_now() - began > timeout_s) {
             return ncclInProgress;
         }
-        dpari_nccl_nap();
-        if (api->CommGetAsyncError(*nccl, &code) != ncclSuccess) {
-            return ncclInternalError;
-        }
+        dpari_nccl_breathe(looks++);
     }
-    return code;
 }
-
-static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c, ncclResult_t code)
-{
-    return dpari_nccl_through(&c->world->api, &c->nccl, &c->comm.status, c->comm.timeout_s, code);
-}
-
-/* ==== slots ==== */
 
 static void dpari_nccl_lock(dpari_nccl_world *w)
 {
@@ -743,6 +747,50 @@ static void dpari_nccl_lock(dpari_nccl_world *w)
 static void dpari_nccl_unlock(dpari_nccl_world *w)
 {
     (void)pthread_mutex_unlock(&w->lock);
+}
+
+/* Locked: the same for a communicator that the watchdog looks after. It goes on meanwhile: ranks
+ * that connect for their first operation wait for each other here, and one may be missing. */
+static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
+{
+    dpari_nccl_world *w = c->world;
+    const int watched = w->watched && w->entering != NULL; /* by the deadline of its operation */
+    const double began = dpari_os_now();
+    int32_t looks = 0;
+    for (;;) {
+        ncclResult_t code = ncclSuccess;
+        if (c->nccl == NULL || DPARI_LOAD(&c->comm.status) < 0 ||
+            w->api.CommGetAsyncError(c->nccl, &code) != ncclSuccess) {
+            return ncclInternalError;
+        }
+        if (code != ncclInProgress ||
+            (!watched && c->comm.timeout_s > 0 && dpari_os_now() - began > c->comm.timeout_s)) {
+            return code;
+        }
+        dpari_nccl_unlock(w);
+        dpari_nccl_breathe(looks++);
+        dpari_nccl_lock(w);
+    }
+}
+
+/* ==== slots ==== */
+
+/* A question that ends no capture of this thread. */
+static cudaError_t dpari_nccl_query(cudaEvent_t event)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaError_t code;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    code = cudaEventQuery(event);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return code;
+}
+
+static int32_t dpari_nccl_capturing(const dpari_nccl_world *w)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(w->options.stream, &capture) == cudaSuccess &&
+           capture != cudaStreamCaptureStatusNone;
 }
 
 static void dpari_nccl_record_ends(dpari_nccl_slot *s, int32_t state)
@@ -768,7 +816,7 @@ static void dpari_nccl_reap(dpari_nccl_world *w)
 {
     while (w->flying != NULL) {
         dpari_nccl_slot *s = w->flying;
-        cudaError_t code = s->capture ? cudaSuccess : cudaEventQuery(s->done);
+        cudaError_t code = s->capture ? cudaSuccess : dpari_nccl_query(s->done);
         if (code == cudaErrorNotReady) {
             return;
         }
@@ -783,32 +831,52 @@ static void dpari_nccl_reap(dpari_nccl_world *w)
     }
 }
 
-/* A slot to enqueue in, with the compute stream waited for; the world is locked then. NULL: broken,
- * unlocked. */
-static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *call)
+/* Locked: a slot that nobody needs, or NULL with what hinders in *status. */
+static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
 {
     dpari_nccl_world *w = c->world;
     dpari_nccl_slot *s;
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t code;
     for (;;) {
-        dpari_nccl_lock(w);
-        if (c->comm.status < 0) {
-            dpari_nccl_unlock(w);
+        *status = c->comm.status;
+        if (*status < 0) {
             return NULL;
         }
         if (w->spare == NULL) {
             dpari_nccl_reap(w);
         }
-        if (w->spare != NULL) {
-            break;
+        s = w->spare;
+        if (s != NULL) {
+            w->spare = s->next;
+            s->next = NULL;
+            return s;
+        }
+        if (w->flying == NULL) {
+            *status = dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                                        "options.works operations were posted and none of them "
+                                        "waited for: wait for some, or give more");
+            return NULL;
         }
         dpari_nccl_unlock(w);
-        dpari_nccl_nap(); /* options.works are under way: the oldest ends first */
+        dpari_nccl_nap(); /* all are under way: the oldest ends first */
+        dpari_nccl_lock(w);
     }
-    s = w->spare;
-    w->spare = s->next;
-    s->next = NULL;
+}
+
+/* A slot to enqueue in, with the compute stream waited for; the world is locked then. NULL, with
+ * what hinders in *status: unlocked. */
+static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *call,
+                                         dpar_status *status)
+{
+    dpari_nccl_world *w = c->world;
+    dpari_nccl_slot *s;
+    dpari_nccl_record *r;
+    cudaError_t code;
+    dpari_nccl_lock(w);
+    s = dpari_nccl_spare(c, status);
+    if (s == NULL) {
+        dpari_nccl_unlock(w);
+        return NULL;
+    }
     s->ctx = c;
     s->call = *call;
     s->messages = dpari_kind_sends(call->kind);
@@ -816,27 +884,25 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     s->works = s->flying = s->told = 0;
     s->since = -1;
     s->number = c->records++;
-    code = cudaStreamIsCapturing(w->options.stream, &capture);
-    s->capture = code == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+    s->capture = dpari_nccl_capturing(w);
     code = cudaEventRecord(s->ready, w->options.stream);
     code = code == cudaSuccess ? cudaStreamWaitEvent(w->stream, s->ready, 0) : code;
     if (code != cudaSuccess) {
-        (void)dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
+        *status = dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
         dpari_nccl_slot_free(w, s);
         dpari_nccl_unlock(w);
         return NULL;
     }
-    {
-        dpari_nccl_record *r = &c->ring[s->number % DPARI_NCCL_RING];
-        r->sequence = s->sequence;
-        r->count = call->count;
-        r->kind = call->kind;
-        r->type = call->type;
-        r->op = call->op;
-        r->root = call->root;
-        r->tag = call->tag;
-        r->state = DPAR_MORE;
-    }
+    r = &c->ring[s->number % DPARI_NCCL_RING];
+    r->sequence = s->sequence;
+    r->count = call->count;
+    r->kind = call->kind;
+    r->type = call->type;
+    r->op = call->op;
+    r->root = call->root;
+    r->tag = call->tag;
+    r->state = DPAR_MORE;
+    w->entering = s;
     return s;
 }
 
@@ -846,6 +912,7 @@ static dpar_status dpari_nccl_end(dpari_nccl_slot *s, int32_t works, dpar_status
     dpari_nccl_ctx *c = s->ctx;
     dpari_nccl_world *w = c->world;
     cudaError_t code = cudaEventRecord(s->done, w->stream);
+    w->entering = NULL;
     if (code != cudaSuccess && status >= 0) {
         status = dpari_nccl_cuda_failed(c, "an event after an operation", code);
     }
@@ -884,7 +951,7 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
     double began = 0;
     int32_t polls = 0;
     for (;;) {
-        cudaError_t code = cudaEventQuery(s->done);
+        cudaError_t code = dpari_nccl_query(s->done);
         if (DPARI_LOAD(&c->comm.status) < 0) {
             return c->comm.status;
         }
@@ -917,7 +984,7 @@ static ncclDataType_t dpari_nccl_type(int32_t type)
     switch (type) {
     case DPAR_F64: return ncclFloat64;
     case DPAR_F32: return ncclFloat32;
-    case DPAR_BF16: return ncclBfloat16;
+    case DPAR_BF16: return (ncclDataType_t)9; /* ncclBfloat16: C++ alone has it before 2.24 */
     case DPAR_F16: return ncclFloat16;
     case DPAR_I8: return ncclInt8;
     case DPAR_I32: return ncclInt32;
@@ -968,7 +1035,7 @@ static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
     if (grouped && code == ncclInProgress) {
         return;
     }
-    code = dpari_nccl_settle(x->c, code);
+    code = code == ncclInProgress ? dpari_nccl_settle(x->c) : code;
     x->code = x->code == ncclSuccess ? code : x->code;
 }
 
@@ -1324,7 +1391,7 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
     const int32_t kind = call->kind, reduces = dpari_kind_reduces(kind);
     const int pairs = kind == DPAR_ALL_TO_ALL || kind == DPAR_GATHER || kind == DPAR_SCATTER;
     if (kind == DPAR_BARRIER) {
-        char *word = x->c->world->staging + x->c->world->options.staging_bytes;
+        char *word = x->c->world->scratch + x->c->world->options.scratch_bytes;
         dpari_nccl_took(
             x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
     } else if (!call->varies && call->count == 0) {
@@ -1365,8 +1432,8 @@ static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
         return x->c->comm.status;
     }
     dpar_text_init(&t, words, sizeof words);
-    dpari_nccl_describe(&t, x->call->kind, x->c->sequence - 1, x->call->type, x->call->count,
-                        x->call->root);
+    dpari_operation_text(&t, x->call->kind, x->c->sequence - 1, x->call->type, x->call->count,
+                         x->call->root);
     if (x->code != ncclSuccess) {
         return dpari_nccl_failed(x->c, words, x->code);
     }
@@ -1381,9 +1448,10 @@ static dpar_status dpari_nccl_collective(dpari_nccl_ctx *c, const dpar_call *cal
                                          dpari_nccl_slot **slot)
 {
     dpari_nccl_run x;
-    dpari_nccl_slot *s = dpari_nccl_begin(c, call);
+    dpar_status status = DPAR_OK;
+    dpari_nccl_slot *s = dpari_nccl_begin(c, call, &status);
     if (s == NULL) {
-        return c->comm.status;
+        return status;
     }
     dpari_nccl_run_init(&x, c, call);
     dpari_nccl_enqueue(&x);
@@ -1432,13 +1500,13 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *c, const dpar_call *cal
                                          int64_t chunk)
 {
     dpari_nccl_run x;
-    dpari_nccl_slot *s = dpari_nccl_begin(c, call);
+    dpar_status status = DPAR_OK;
+    dpari_nccl_slot *s = dpari_nccl_begin(c, call, &status);
     const int32_t n = c->comm.size, me = c->comm.rank;
     char *out = c->world->staging, *in = c->world->staging + chunk * n;
-    dpar_status status;
     int32_t r;
     if (s == NULL) {
-        return c->comm.status;
+        return status;
     }
     if (at > 0) {
         s->sequence = --c->sequence - 1; /* still the same operation */
@@ -1640,14 +1708,32 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
     work->comm = NULL;
 }
 
+/* What NCCL cannot do on the device, and what a graph cannot hold. */
+static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int32_t place)
+{
+    if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(c->world)) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG,
+                                 "an operation on host memory waits for its end: it cannot be "
+                                 "captured in a graph");
+    }
+    if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
+        !dpari_nccl_floats(call->type)) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG,
+                                 "averages of integers in the device's memory: NCCL has none that "
+                                 "round towards zero; sum them and divide");
+    }
+    return DPAR_OK;
+}
+
 /* The work is not to be enqueued before this rank's next collective, wait or test. */
 static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpar_work *work)
 {
     const int32_t place = dpari_nccl_place(c, call);
     const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
+    const dpar_status can = place < 0 ? (dpar_status)place : dpari_nccl_can(c, call, place);
     char *letter = NULL;
-    if (place < 0) {
-        return place;
+    if (can < 0) {
+        return can;
     }
     if (place == DPARI_NCCL_HOST && bytes > 0) {
         letter = dpari_nccl_letter(c->world, bytes);
@@ -1811,13 +1897,13 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
         return DPAR_OK;
     }
     status = dpari_nccl_self_fits(c, list);
-    s = status >= 0 ? dpari_nccl_begin(c, &list->call) : NULL;
+    s = status >= 0 ? dpari_nccl_begin(c, &list->call, &status) : NULL;
     for (work = list; s == NULL && work != NULL; work = list) {
         list = work->next;
-        dpari_nccl_finish(work, c->comm.status);
+        dpari_nccl_finish(work, status);
     }
     if (s == NULL) {
-        return c->comm.status;
+        return status;
     }
     dpari_nccl_run_init(&x, c, &s->call);
     dpari_nccl_open(&x);
@@ -1861,18 +1947,6 @@ static void dpari_nccl_flush(dpari_nccl_world *w)
 }
 
 /* ==== what the engine's table holds ==== */
-
-/* What NCCL cannot do on the device. */
-static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int32_t place)
-{
-    if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
-        !dpari_nccl_floats(call->type)) {
-        return dpari_nccl_refuse(c, DPAR_E_ARG,
-                                 "averages of integers in the device's memory: NCCL has none that "
-                                 "round towards zero; sum them and divide");
-    }
-    return DPAR_OK;
-}
 
 static dpar_status dpari_nccl_wait(dpar_work *work);
 
@@ -1982,7 +2056,7 @@ static dpar_status dpari_nccl_test(dpar_work *work)
                                  "this work belongs to a graph that is being captured: wait for "
                                  "it there, it cannot be tested");
     }
-    code = cudaEventQuery(s->done);
+    code = dpari_nccl_query(s->done);
     if (code == cudaErrorNotReady) {
         return DPAR_MORE;
     }
@@ -2097,6 +2171,7 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         return DPAR_E_MEMORY;
     }
     m->owned = 1;
+    m->bytes = whole;
     m->mem_alloc = by_nccl;
     m->memory = by_nccl ? at : (void *)((char *)at + (4096 - ((uintptr_t)at & 4095)) % 4096);
     code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
@@ -2125,13 +2200,24 @@ static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
     }
 }
 
+static void dpari_nccl_forget(dpari_nccl_world *w, dpari_nccl_memory *m)
+{
+    dpari_nccl_memory **at = &w->memory;
+    while (*at != m) {
+        at = &(*at)->next;
+    }
+    *at = m->next;
+    free(m);
+}
+
 /* Frees and forgets all that was noted about it; waits for what was posted or computed before. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
-    (void)cudaStreamSynchronize(w->options.stream); /* for the caller: orders nothing of ours */
+    (void)cudaStreamSynchronize(w->options.stream);
+    dpari_nccl_lock(w); /* what is deregistered is NCCL's business with that communicator */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
@@ -2142,6 +2228,7 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
             at = &m->next;
         }
     }
+    dpari_nccl_unlock(w);
 }
 
 static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
@@ -2375,12 +2462,19 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint32_t name)
     return c;
 }
 
+/* What the stream is at, or what is being enqueued behind nothing: both can wait for other ranks.
+ */
+static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *w)
+{
+    return w->flying != NULL ? w->flying : w->entering;
+}
+
 /* Where this rank is in a communicator: in the operation at the stream's head, or past its last
  * collective. */
 static void dpari_nccl_note_own(dpari_nccl_world *w, uint32_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *c = dpari_nccl_named(w, name);
-    const dpari_nccl_slot *s = w->flying;
+    const dpari_nccl_slot *s = dpari_nccl_head(w);
     int64_t i;
     memset(n, 0, sizeof *n);
     n->comm = name;
@@ -2809,7 +2903,7 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_nccl_describe(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root);
+    dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root);
     dpar_text_put(&t, " on rank ");
     dpar_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
@@ -2828,7 +2922,7 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
 /* The operation at the head of the stream, when nothing but other ranks can hold it up. */
 static void dpari_nccl_look_at_head(dpari_nccl_world *w)
 {
-    dpari_nccl_slot *s = w->flying;
+    dpari_nccl_slot *s = dpari_nccl_head(w);
     const double now = dpari_os_now();
     double limit, age;
     dpari_nccl_message m;
@@ -2836,7 +2930,7 @@ static void dpari_nccl_look_at_head(dpari_nccl_world *w)
         return;
     }
     if (s->since < 0) {
-        s->since = cudaEventQuery(s->ready) == cudaSuccess ? now : -1.0;
+        s->since = s->capture || cudaEventQuery(s->ready) == cudaSuccess ? now : -1.0;
         return;
     }
     limit = s->ctx->comm.timeout_s;
@@ -2909,25 +3003,36 @@ static uint64_t dpari_nccl_hash(const char *text)
     return h == 0 ? 1 : h;
 }
 
-/* What the version at hand has for several ranks on one device; before NCCL first looks. */
-static void dpari_nccl_share_device(int32_t version, int32_t rank)
+/* 1: ranks are to share a device by what the version has for that; 2, "hosts": by what all have. */
+static int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
-    char host[32];
+    return wanted == NULL ? 0 : strcmp(wanted, "1") == 0 ? 1 : strcmp(wanted, "hosts") == 0 ? 2 : 0;
+}
+
+/* Sets what NCCL wants for that; before it first looks. */
+static void dpari_nccl_share_device(int32_t version, int32_t rank)
+{
+    const int32_t way = dpari_nccl_shares();
+    char host[64];
     dpar_text t;
-    if (wanted == NULL || strcmp(wanted, "1") != 0) {
+    if (way == 0) {
         return;
     }
-    if (version >= 23003) {
+    (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
+    (void)setenv("NCCL_MAX_CTAS", "1", 0);
+    (void)setenv("NCCL_BUFFSIZE", "1048576", 0);
+    if (version >= 23003 && way == 1) {
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
-        (void)setenv("NCCL_MAX_CTAS", "1", 0);
-        (void)setenv("NCCL_BUFFSIZE", "1048576", 0);
-    } else { /* each rank passes for a host of its own */
+    } else { /* each process passes for a host of its own: NCCL asks for its name once */
         dpar_text_init(&t, host, sizeof host);
         dpar_text_put(&t, "dpar-");
         dpar_text_int(&t, rank);
+        dpar_text_char(&t, '-');
+        dpar_text_int(&t, (int64_t)getpid());
         (void)setenv("NCCL_HOSTID", host, 0);
         (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+        (void)setenv("NCCL_NET", "Socket", 0);
     }
 }
 
@@ -3006,11 +3111,14 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
         w->own_stream = code == cudaSuccess;
     }
     if (code == cudaSuccess) {
-        code = cudaMalloc(&memory, (size_t)o->scratch_bytes);
+        code = cudaMalloc(&memory, (size_t)o->scratch_bytes + 64); /* and a word for barriers */
         w->scratch = code == cudaSuccess ? (char *)memory : NULL;
     }
-    if (code == cudaSuccess) { /* and a word for barriers */
-        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes + 64, flags);
+    if (code == cudaSuccess) {
+        code = cudaMemset(w->scratch + o->scratch_bytes, 0, 64);
+    }
+    if (code == cudaSuccess) {
+        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes, flags);
         w->staging = code == cudaSuccess ? (char *)memory : NULL;
     }
     if (code == cudaSuccess) {
@@ -3020,7 +3128,7 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
     if (code != cudaSuccess) {
         return dpari_nccl_cuda_says(why, "setting up a communicator", code);
     }
-    memset(w->staging, 0, (size_t)o->staging_bytes + 64);
+    memset(w->staging, 0, (size_t)o->staging_bytes);
     return DPAR_OK;
 }
 
@@ -3072,6 +3180,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     free(w->side.note);
     free(w->side.known);
     free(w->side.polls);
+    free(w->log);
     free(w->slots);
     free(w->used);
     free(w);
@@ -3104,7 +3213,9 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
         w->period = w->options.timeout_s / 16;
     }
     dpari_nccl_share_device(w->api.version, rank);
-    dpari_nccl_ask_for_log(w->options.log);
+    w->log = w->options.log != NULL ? strdup(w->options.log) : NULL;
+    w->options.log = w->log;
+    dpari_nccl_ask_for_log(w->log);
     status = dpari_nccl_make_memory(w, why);
     return status >= 0 ? dpari_nccl_make_slots(w, why) : status;
 }
@@ -3331,7 +3442,9 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
     dpari_nccl_config(w, &config);
     code =
         w->api.CommInitRankConfig(&c->nccl, (int)w->size, w->side.card.id, (int)w->rank, &config);
-    code = dpari_nccl_through(&w->api, &c->nccl, NULL, w->options.timeout_s, code);
+    if ((code == ncclSuccess || code == ncclInProgress) && c->nccl != NULL) {
+        code = dpari_nccl_through(&w->api, c->nccl, NULL, w->options.timeout_s);
+    }
     if (code == ncclSuccess) {
         return DPAR_OK;
     }
@@ -3429,10 +3542,27 @@ static dpar_status dpari_nccl_split_by_id(dpari_nccl_ctx *c, dpari_nccl_ctx *par
         dpari_nccl_config(w, &config);
         code = w->api.CommInitRankConfig(&part->nccl, (int)part->comm.size, ids[first],
                                          (int)part->comm.rank, &config);
-        code = dpari_nccl_through(&w->api, &part->nccl, &c->comm.status, c->comm.timeout_s, code);
+        if ((code == ncclSuccess || code == ncclInProgress) && part->nccl != NULL) {
+            code = dpari_nccl_through(&w->api, part->nccl, &c->comm.status, c->comm.timeout_s);
+        }
     }
     free(ids);
     return status < 0 || code == ncclSuccess ? status : dpari_nccl_failed(c, "split", code);
+}
+
+/* Locked: a call has begun that makes a communicator of c's ranks. The new one is there when c is
+ * through, and no sooner, whatever the call returned. */
+static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *c, ncclResult_t code, ncclComm_t *to)
+{
+    if (code == ncclSuccess || code == ncclInProgress) {
+        code = dpari_nccl_settle(c);
+    }
+    if (code == ncclSuccess && c->made != NULL) {
+        code = dpari_nccl_through(&c->world->api, c->made, &c->comm.status, c->comm.timeout_s);
+    }
+    *to = c->made;
+    c->made = NULL;
+    return code;
 }
 
 static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *part, int32_t color,
@@ -3441,16 +3571,12 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *p
     dpari_nccl_world *w = c->world;
     ncclConfig_t config;
     ncclComm_t made = NULL;
-    ncclResult_t code;
+    ncclResult_t code = ncclInternalError;
     dpari_nccl_config(w, &config);
     dpari_nccl_lock(w);
-    code = c->nccl == NULL
-               ? ncclInternalError
-               : w->api.CommSplit(c->nccl, color < 0 ? -1 : (int)color, (int)key, &made, &config);
-    code = dpari_nccl_settle(c, code);
-    if (code == ncclSuccess && made != NULL && c->nccl != NULL) {
-        code = w->api.CommGetAsyncError(made, &code) == ncclSuccess ? code : ncclInternalError;
-        code = dpari_nccl_through(&w->api, &made, &c->comm.status, c->comm.timeout_s, code);
+    if (c->nccl != NULL) {
+        code = w->api.CommSplit(c->nccl, color < 0 ? -1 : (int)color, (int)key, &c->made, &config);
+        code = dpari_nccl_made(c, code, &made);
     }
     if (part != NULL) {
         part->nccl = made;
@@ -3525,6 +3651,29 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     return DPAR_OK;
 }
 
+/* Locked: a broken communicator may still be at its revocation; then as a split, whose new one is
+ * there when c is through. */
+static ncclResult_t dpari_nccl_shrink_to(dpari_nccl_ctx *c, int *gone, int32_t n, ncclComm_t *to,
+                                         ncclConfig_t *config)
+{
+    const dpari_nccl_api *api = &c->world->api;
+    const int flags = c->comm.status < 0 ? (int)DPARI_NCCL_SHRINK_ABORT : 0;
+    ncclResult_t code = dpari_nccl_through(api, c->nccl, NULL, c->comm.timeout_s);
+    if (code == ncclInProgress) {
+        return code;
+    }
+    code = api->CommShrink(c->nccl, gone, (int)n, &c->made, config, flags);
+    if (code == ncclSuccess || code == ncclInProgress) {
+        code = dpari_nccl_through(api, c->nccl, NULL, c->comm.timeout_s);
+    }
+    if (code == ncclSuccess && c->made != NULL) {
+        code = dpari_nccl_through(api, c->made, NULL, c->comm.timeout_s);
+    }
+    *to = c->made;
+    c->made = NULL;
+    return code;
+}
+
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why)
 {
@@ -3534,7 +3683,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     ncclResult_t code;
     int32_t r, i = 0, rank = 0, at = 0;
     int *list;
-    if (comm == NULL || out == NULL || gone == NULL || strcmp(comm->engine.name, "nccl") != 0) {
+    if (comm == NULL || out == NULL || gone == NULL || n < 1 ||
+        strcmp(comm->engine.name, "nccl") != 0) {
         return dpari_nccl_says(DPAR_E_ARG, why, "shrink: needs a communicator of dpar_nccl.h, the ",
                                "ranks that are gone, and out", NULL, NULL);
     }
@@ -3569,16 +3719,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     w->names += (uint32_t)comm->size;
     dpari_nccl_config(w, &config);
     dpari_nccl_lock(w);
-    code = w->api.CommShrink(c->nccl, list, (int)n, &part->nccl, &config,
-                             comm->status < 0 ? (int)DPARI_NCCL_SHRINK_ABORT : 0);
-    if (code == ncclInProgress && part->nccl == NULL) { /* known at once, or with the parent */
-        code = dpari_nccl_through(&w->api, &c->nccl, NULL, comm->timeout_s, code);
-    }
-    if (part->nccl != NULL && (code == ncclSuccess || code == ncclInProgress)) {
-        code =
-            w->api.CommGetAsyncError(part->nccl, &code) == ncclSuccess ? code : ncclInternalError;
-        code = dpari_nccl_through(&w->api, &part->nccl, NULL, comm->timeout_s, code);
-    }
+    code = dpari_nccl_shrink_to(c, list, n, &part->nccl, &config);
     dpari_nccl_unlock(w);
     free(list);
     if (code != ncclSuccess || part->nccl == NULL) {
@@ -3600,13 +3741,32 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c)
                                                             : NULL;
 }
 
+/* A window is made of memory of ncclMemAlloc alone: of other memory NCCL's answer is an error that
+ * not all ranks need have. */
+static int dpari_nccl_windows(const dpari_nccl_ctx *c, const void *memory, int64_t bytes)
+{
+    const uintptr_t at = (uintptr_t)memory;
+    const dpari_nccl_memory *m;
+    if (c->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
+        return 0;
+    }
+    for (m = c->world->memory; m != NULL; m = m->next) {
+        if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
+            at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
     dpari_nccl_ctx *c;
     dpari_nccl_memory *m;
     const dpari_nccl_api *api;
     ncclResult_t code = ncclSuccess;
-    if (comm == NULL || memory == NULL || bytes < 0 || strcmp(comm->engine.name, "nccl") != 0) {
+    dpar_status status = DPAR_OK;
+    if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
         return DPAR_E_ARG;
     }
     c = dpari_nccl_ctx_of(comm);
@@ -3614,25 +3774,34 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     if (comm->status < 0 || api->CommRegister == NULL) {
         return comm->status;
     }
-    m = dpari_nccl_note_memory(c, memory);
+    dpari_nccl_flush(c->world);
+    dpari_nccl_lock(c->world);
+    m = c->nccl != NULL ? dpari_nccl_note_memory(c, memory) : NULL;
     if (m == NULL) {
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is registered");
+        status = comm->status < 0
+                     ? comm->status
+                     : dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is registered");
+        dpari_nccl_unlock(c->world);
+        return status;
     }
     m->ctx = c;
-    if (api->CommWindowRegister != NULL && bytes % 4096 == 0 && (uintptr_t)memory % 4096 == 0) {
+    if (dpari_nccl_windows(c, memory, bytes)) {
         code = api->CommWindowRegister(c->nccl, memory, (size_t)bytes, &m->window,
                                        DPARI_NCCL_WIN_SYMMETRIC);
-        code = dpari_nccl_settle(c, code);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_settle(c); /* the window is there when c is through */
+        }
     }
     if (code == ncclSuccess && m->window == NULL) {
-        code = dpari_nccl_settle(c, api->CommRegister(c->nccl, memory, (size_t)bytes, &m->handle));
+        code = api->CommRegister(c->nccl, memory, (size_t)bytes, &m->handle);
+        code = code == ncclInProgress ? dpari_nccl_settle(c) : code;
     }
-    if (code == ncclSuccess) {
-        return DPAR_OK;
+    if (code != ncclSuccess) {
+        status = dpari_nccl_failed(c, "registering memory", code);
+        dpari_nccl_forget(c->world, m);
     }
-    c->world->memory = m->next;
-    free(m);
-    return dpari_nccl_failed(c, "registering memory", code);
+    dpari_nccl_unlock(c->world);
+    return status;
 }
 
 /* This rank's last operations, and what was heard of others. */
@@ -3652,8 +3821,8 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     for (; i < c->records; i++) {
         const dpari_nccl_record *record = &c->ring[i % DPARI_NCCL_RING];
         dpar_text_put(out, "  ");
-        dpari_nccl_describe(out, record->kind, record->sequence, record->type, record->count,
-                            record->root);
+        dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
+                             record->root);
         dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
                            : record->state < 0        ? ": failed"
                                                       : ": done");
@@ -3721,7 +3890,10 @@ static void dpari_nccl_destroy(dpari_nccl_ctx *c)
     }
     code = ncclInternalError;
     if (c->comm.status >= 0) {
-        code = dpari_nccl_settle(c, api->CommFinalize(nccl));
+        code = api->CommFinalize(nccl);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_through(api, nccl, &c->comm.status, c->comm.timeout_s);
+        }
     }
     c->nccl = NULL;
     if (code == ncclSuccess) {
@@ -4430,69 +4602,101 @@ static int dpari_nccl_starts(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
+/* Counts what follows "via ". */
+static void dpari_nccl_count_via(const char *by, const char *end, dpar_nccl_transport *out)
+{
+    int64_t *count = dpari_nccl_starts(by, end, "P2P")          ? &out->p2p
+                     : dpari_nccl_starts(by, end, "SHM")        ? &out->shm
+                     : dpari_nccl_starts(by, end, "NET/Socket") ? &out->socket
+                     : dpari_nccl_starts(by, end, "NET/IB")     ? &out->ib
+                     : dpari_nccl_starts(by, end, "NET/") || dpari_nccl_starts(by, end, "COLLNET/")
+                         ? &out->other
+                         : NULL;
+    if (count != NULL) {
+        ++*count;
+    }
+}
+
 DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out)
 {
-    const char *at, *end = text + bytes;
+    const char *end;
+    size_t i, n;
     memset(out, 0, sizeof *out);
-    for (at = text; at < end; at++) {
+    while (bytes > 0 && text[bytes - 1] != '\n') {
+        bytes--; /* half a line: NCCL is at it */
+    }
+    end = text + bytes;
+    for (i = 0; i < bytes; i++) {
+        const char *at = text + i;
         if (*at == 'v' && dpari_nccl_starts(at, end, "via ")) {
-            const char *by = at + 4;
-            int64_t *count =
-                dpari_nccl_starts(by, end, "P2P")          ? &out->p2p
-                : dpari_nccl_starts(by, end, "SHM")        ? &out->shm
-                : dpari_nccl_starts(by, end, "NET/Socket") ? &out->socket
-                : dpari_nccl_starts(by, end, "NET/IB")     ? &out->ib
-                : dpari_nccl_starts(by, end, "NET/") || dpari_nccl_starts(by, end, "COLLNET/")
-                    ? &out->other
-                    : NULL;
-            if (count != NULL) {
-                ++*count;
-            }
+            dpari_nccl_count_via(at + 4, end, out);
         } else if (*at == 'U' && dpari_nccl_starts(at, end, "Using network ")) {
-            size_t n = 0;
-            for (at += 14; at < end && *at != '\n' && n + 1 < sizeof out->network; at++) {
-                out->network[n++] = *at;
+            memset(out->network, 0, sizeof out->network);
+            for (at += 14, n = 0; at < end && *at >= ' ' && *at <= '~'; at++) {
+                if (n + 1 < sizeof out->network) {
+                    out->network[n++] = *at;
+                }
             }
-            out->network[n] = 0;
         }
     }
 }
 
-static void dpari_nccl_put_log(const char *log, dpar_text *out, int32_t *wrong)
+/* The first 64 MiB of it, where NCCL's choices stand; NULL: it cannot be read. */
+static char *dpari_nccl_log_text(const char *log, size_t *bytes)
 {
-    dpar_nccl_transport t;
-    int fd = log != NULL ? open(log, O_RDONLY | O_CLOEXEC) : -1;
+    const int fd = log != NULL && log[0] != 0 ? open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     struct stat info;
     char *text = NULL;
-    ssize_t n = -1;
-    if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size < (off_t)64 << 20) {
-        text = (char *)malloc((size_t)info.st_size + 1);
-        n = text != NULL ? read(fd, text, (size_t)info.st_size) : -1;
+    size_t room = (size_t)64 << 20;
+    *bytes = 0;
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        room = info.st_size < (off_t)room ? (size_t)info.st_size : room;
+        text = (char *)malloc(room + 1);
+    }
+    while (text != NULL && *bytes < room) {
+        const ssize_t n = read(fd, text + *bytes, room - *bytes);
+        if (n <= 0) {
+            break;
+        }
+        *bytes += (size_t)n;
     }
     if (fd >= 0) {
         (void)close(fd);
     }
-    if (n < 0) {
-        free(text);
+    return text;
+}
+
+static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, int32_t *wrong)
+{
+    dpar_nccl_transport t;
+    size_t bytes = 0;
+    char *text = dpari_nccl_log_text(log, &bytes);
+    if (text == NULL) {
         dpar_text_put(out, "NCCL's transports: not known -> give options.log\n");
         return;
     }
-    dpar_nccl_read_log(text, (size_t)n, &t);
+    dpar_nccl_read_log(text, bytes, &t);
     free(text);
-    dpar_text_put(out, "NCCL's transports of this rank: ");
-    dpar_text_int(out, t.p2p);
-    dpar_text_put(out, " by P2P, ");
-    dpar_text_int(out, t.shm);
-    dpar_text_put(out, " by shared memory, ");
-    dpar_text_int(out, t.ib);
-    dpar_text_put(out, " by InfiniBand, ");
-    dpar_text_int(out, t.socket);
-    dpar_text_put(out, " by sockets, ");
-    dpar_text_int(out, t.other);
-    dpar_text_put(out, " by others; network ");
+    if (t.p2p + t.shm + t.ib + t.socket + t.other == 0) {
+        dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "
+                           "(one rank, and NCCL_DEBUG of your own, say nothing)");
+    } else {
+        dpar_text_put(out, "NCCL's transports of this rank: ");
+        dpar_text_int(out, t.p2p);
+        dpar_text_put(out, " by P2P, ");
+        dpar_text_int(out, t.shm);
+        dpar_text_put(out, " by shared memory, ");
+        dpar_text_int(out, t.ib);
+        dpar_text_put(out, " by InfiniBand, ");
+        dpar_text_int(out, t.socket);
+        dpar_text_put(out, " by sockets, ");
+        dpar_text_int(out, t.other);
+        dpar_text_put(out, " by others");
+    }
+    dpar_text_put(out, "; network ");
     dpar_text_put(out, t.network[0] != 0 ? t.network : "not said");
     dpar_text_char(out, '\n');
-    if (t.socket > 0) {
+    if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
                       "the network can -> InfiniBand: install its user libraries (libibverbs); "
@@ -4507,7 +4711,8 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
 {
     dpari_nccl_api api;
     dpar_why why;
-    const char *share = getenv("DPAR_TEST_SHARE_GPU");
+    const int32_t shared = dpari_nccl_shares();
+    const char *blocks = getenv("NCCL_COMM_BLOCKING");
     const int ours = c != NULL && strcmp(c->engine.name, "nccl") == 0;
     int32_t wrong = 0;
     if (dpari_nccl_load(&api, &why) < 0) {
@@ -4525,11 +4730,16 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
     dpar_text_char(out, '\n');
-    if (share != NULL && strcmp(share, "1") == 0) {
-        dpar_text_put(out, "DPAR_TEST_SHARE_GPU=1: ranks share a device, for tests: slow\n");
+    if (shared) {
+        dpar_text_put(out, "DPAR_TEST_SHARE_GPU: ranks share a device, for tests: slow\n");
+    }
+    if (blocks != NULL && blocks[0] == '1') {
+        dpar_text_put(out, "WRONG: NCCL_COMM_BLOCKING=1: a rank that waits in NCCL for one that is "
+                           "missing has no deadline -> unset it\n");
+        wrong++;
     }
     if (ours) {
-        dpari_nccl_put_log(dpari_nccl_ctx_of(c)->world->options.log, out, &wrong);
+        dpari_nccl_put_log(dpari_nccl_ctx_of(c)->world->log, shared, out, &wrong);
     }
     return wrong;
 }

@@ -166,8 +166,8 @@ static void faces(const arrays &a, const arrays &b)
             snprintf(name, sizeof name, "pack %lld^3 f64, dim %d, %lld planes", (long long)side, d,
                      (long long)wide);
             /* what the memory moves: whole sectors of 32 bytes of a short run */
-            const double read = d == 2 ? (wide * 8 < 32 ? 32.0 : (double)wide * 8.0) / (double)wide
-                                       : 8.0;
+            const double read =
+                d == 2 ? (wide * 8 < 32 ? 32.0 : (double)wide * 8.0) / (double)wide : 8.0;
             row(name, (double)n * (8.0 + read), [&](int k) {
                 x.to = b.at[k];
                 x.from = a.at[k];
@@ -177,7 +177,8 @@ static void faces(const arrays &a, const arrays &b)
     }
 }
 
-/* 26 boxes of 4 fields: one launch. */
+/* 26 boxes of 4 fields, packed, and their adjoint, sums that meet in edges and corners: one launch
+ * each. */
 static void halo(const arrays &a, const arrays &b)
 {
     int64_t side = 8;
@@ -219,6 +220,17 @@ static void halo(const arrays &a, const arrays &b)
         for (size_t i = 0; i < all.size(); i++) {
             now[i].to = b.at[k] + (uintptr_t)all[i].to;
             now[i].from = a.at[k] + (uintptr_t)all[i].from;
+        }
+        well(mem.move(mem.ctx, now.data(), (int32_t)now.size()));
+    });
+    snprintf(name, sizeof name, "its adjoint, sums");
+    row(name, 24.0 * (double)n, [&](int k) {
+        for (size_t i = 0; i < all.size(); i++) {
+            now[i].to = a.at[k] + (uintptr_t)all[i].from;
+            now[i].from = b.at[k] + (uintptr_t)all[i].to;
+            now[i].op = DPAR_SUM;
+            memcpy(now[i].to_stride, all[i].from_stride, sizeof now[i].to_stride);
+            memcpy(now[i].from_stride, all[i].to_stride, sizeof now[i].from_stride);
         }
         well(mem.move(mem.ctx, now.data(), (int32_t)now.size()));
     });
@@ -269,7 +281,7 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
         s.from = a.at[k];
         well(mem.span(mem.ctx, &s, 1));
     });
-    enum { MANY = 200 }; /* arrays of 4 sizes into one bucket */
+    enum { MANY = 200 }; /* arrays into one bucket */
     std::vector<dpar_mem_span> many(MANY);
     row("flatten of 200 arrays, f32", 2.0 * (double)bytes, [&](int k) {
         const int64_t each = bytes / 4 / MANY;
@@ -330,7 +342,8 @@ static void sums(const arrays &a, const arrays &b, const arrays &h)
 }
 
 static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, int random,
-                 const arrays &w, const arrays &g, const arrays &m, const arrays &v, const arrays &c)
+                 const arrays &w, const arrays &g, const arrays &m, const arrays &v,
+                 const arrays &c)
 {
     const int64_t n = bytes / 4;
     dpar_optimizer o = dpar_optimizer_adamw();
@@ -348,8 +361,8 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     x.rate = 1e-5;
     x.factor = 1.0;
     x.copy_type = DPAR_BF16;
-    const double each = 2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) + 16.0 + 2.0 * copy +
-                        4.0 * rest;
+    const double each =
+        2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) + 16.0 + 2.0 * copy + 4.0 * rest;
     for (int fast = 0; fast < 2; fast++) {
         char line[64];
         snprintf(line, sizeof line, "%s%s", name, fast ? ", in f32" : "");
@@ -400,12 +413,58 @@ static void rows(const arrays &a, const arrays &b)
         m.from = a.at[k];
         well(mem.combine(mem.ctx, &m));
     });
+    {
+        dpar_mem_dot d;
+        memset(&d, 0, sizeof d);
+        d.rows = n;
+        d.k = 1;
+        d.width = width;
+        d.to_type = DPAR_F32;
+        d.type = DPAR_BF16;
+        d.index = g.index;
+        row("dot of rows of 4096 bf16", 4.0 * (double)(n * width), [&](int k) {
+            d.a = a.at[k];
+            d.b = b.at[k];
+            d.to = b.at[k] + 2 * n * width;
+            well(mem.dot(mem.ctx, &d));
+        });
+    }
+    /* the gradient of an embedding: tokens by Zipf's law, of which the first is one in ten */
+    dpar_mem_scatter s;
+    memset(&s, 0, sizeof s);
+    s.width = 1024;
+    s.rows = std::max<int64_t>(1, bytes / 4 / s.width / 2);
+    s.type = DPAR_F32;
+    s.index.type = DPAR_I64;
+    for (int turn = 0; turn < 2; turn++) {
+        std::vector<int64_t> target((size_t)s.rows), seen((size_t)s.rows);
+        int64_t kinds = 0;
+        void *at = NULL;
+        for (int64_t i = 0; i < s.rows; i++) {
+            const double u = dpar_random_uniform(11, 3, (uint64_t)i);
+            const int64_t zipf = (int64_t)(exp(u * log((double)s.rows + 1.0)) - 1.0);
+            const int64_t row = turn ? zipf : (int64_t)((uint64_t)i * 7919u % (uint64_t)s.rows);
+            target[(size_t)i] = std::min(row, s.rows - 1);
+            kinds += seen[(size_t)target[(size_t)i]]++ == 0;
+        }
+        fine(cudaMalloc(&at, (size_t)s.rows * 8), "cudaMalloc");
+        fine(cudaMemcpy(at, target.data(), (size_t)s.rows * 8, cudaMemcpyHostToDevice), "copy");
+        s.index.at = at;
+        row(turn ? "scatter of rows of 4 KB, Zipf" : "scatter of rows of 4 KB",
+            4.0 * (double)s.width * (double)(s.rows + 2 * kinds), [&](int k) {
+                s.to = b.at[k];
+                s.from = b.at[k] + 4 * s.rows * s.width;
+                well(mem.scatter(mem.ctx, &s));
+            });
+        cudaFree(at);
+    }
     cudaFree(index);
 }
 
 static void others(const arrays &a, const arrays &b)
 {
-    const int64_t vocabulary = std::min<int64_t>(50304, bytes / 64), tokens = bytes / 4 / vocabulary;
+    const int64_t vocabulary = std::min<int64_t>(50304, bytes / 64),
+                  tokens = bytes / 4 / vocabulary;
     std::vector<int32_t> ids((size_t)tokens);
     void *target = NULL, *lse = NULL, *own = NULL, *moments = NULL;
     dpar_mem_xent x;
@@ -439,8 +498,8 @@ static void others(const arrays &a, const arrays &b)
                 well(mem.xent(mem.ctx, &x));
             });
         x.phase = DPAR_MEM_XENT_GRADIENT;
-        row(fast ? "xent, gradient, in f32" : "xent, gradient",
-            8.0 * (double)(tokens * vocabulary), [&](int k) {
+        row(fast ? "xent, gradient, in f32" : "xent, gradient", 8.0 * (double)(tokens * vocabulary),
+            [&](int k) {
                 x.logits = b.at[k];
                 well(mem.xent(mem.ctx, &x));
             });
@@ -497,6 +556,33 @@ static void others(const arrays &a, const arrays &b)
     cudaFree(moments);
 }
 
+/* The device as dpar_cuda_measure finds it, and as settings of a machine of such devices. */
+static void measured(void)
+{
+    static const char *const known[][2] = {
+        {"H200", "1x8:h200"}, {"H100", "1x8:h100-80"}, {"A100", "1x8:a100-80"}};
+    dpar_cuda_measured m;
+    dpar_why why;
+    if (dpar_cuda_measure(&gpu, NULL, &m, &why) != DPAR_OK) {
+        printf("%s\n", why.text);
+        exit(1);
+    }
+    printf("%s: copy %.1f GB/s, product %.1f TFLOP/s (%s), launch %.2f us, link %.1f GB/s, from the "
+           "host %.1f GB/s (0: not measured)\n",
+           m.name, m.copy_Bps * 1e-9, m.gemm_flops * 1e-12, m.gemm_by, m.launch_s * 1e6,
+           m.link_Bps * 1e-9, m.pcie_Bps * 1e-9);
+    for (const char *const *k : known) {
+        dpar_cluster c;
+        char text[1000];
+        if (strstr(m.name, k[0]) != NULL &&
+            dpar_cluster_parse(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
+            (void)dpar_cuda_measured_text(&m, c.gpu.memory_Bps, c.gpu.flops[DPAR_BF16], c.link_Bps,
+                                          text, sizeof text);
+            printf("%s\n%s", k[1], text);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     dpar_why why;
@@ -536,8 +622,11 @@ int main(int argc, char **argv)
         others(a, b);
     }
     if (!csv) {
-        printf("on %s: %d units, copies at %.1f GB/s (read and written)\n", "this device", gpu.units,
-               copy_Bps * 1e-9);
+        printf("on %s: %d units, copies at %.1f GB/s (read and written)\n", "this device",
+               gpu.units, copy_Bps * 1e-9);
+#if !defined(SMALL)
+        measured();
+#endif
     }
     well(dpar_cuda_close(&gpu));
     return 0;

@@ -5,7 +5,8 @@
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       examples/ddp_llm.cu -o ddp_llm -ldl
  *   ./ddp_llm --ranks 4 --zero 3 --bf16 --check
- *   torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm        or srun, mpirun
+ *   DPAR_NCCL_PORT=29600 torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
+ *   and srun, mpirun
  *
  * What it replaces (llm.c's zero.cuh)          here
  *   multi_gpu_config_init                      gpu_start.h: dpar_nccl_comm, dpar_nccl_init
@@ -25,8 +26,11 @@
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
  * stderr). */
 static const char program[] = "ddp_llm";
-#include "ddp_llm_kernels.h"
+#include "gpu_options.h"
+
 #include "gpu_start.h"
+
+#include "ddp_llm_kernels.h"
 
 #include <fstream>
 #include <iterator>
@@ -243,7 +247,8 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
         const int i = first_of(u);
         before(n, u, DPAR_FORWARD);
         if (u == 0) {
-            launch(n->g, embed<W>, embedding<W>{s, weight_of<W>(n, 0), n->x[0]}, rows * WIDTH);
+            launch(n->g->stream, embed<W>, embedding<W>{s, weight_of<W>(n, 0), n->x[0]},
+                   rows * WIDTH);
         } else {
             const linear<W> a = {weight_of<W>(n, i),
                                  weight_of<W>(n, i + 1),
@@ -252,19 +257,19 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
                                  u < last ? n->x[u] : NULL,
                                  rows,
                                  outs_of(n, u)};
-            launch(n->g, forward<W>, a, rows * a.outs);
+            launch(n->g->stream, forward<W>, a, rows * a.outs);
         }
         after(n, u, DPAR_FORWARD);
     }
     /* a mean over this rank's samples: the ranks' gradients are averaged */
-    launch(n->g, cross_entropy, guess{s, n->logits, n->loss, 1.0f / (float)(rows * micros)}, 32,
-           rows);
-    launch(n->g, add_losses, total{n->loss, n->losses + step, rows}, 1);
+    launch(n->g->stream, cross_entropy, guess{s, n->logits, n->loss, 1.0f / (float)(rows * micros)},
+           32, rows);
+    launch(n->g->stream, add_losses, total{n->loss, n->losses + step, rows}, 1);
     for (int u = last; u >= 0; u--) {
         const int i = first_of(u);
         before(n, u, DPAR_BACKWARD);
         if (u == 0) {
-            launch(n->g, embed_backward, to_table{s, n->d[0], gradient_of(n, 0)},
+            launch(n->g->stream, embed_backward, to_table{s, n->d[0], gradient_of(n, 0)},
                    VOCABULARY * EMBED);
         } else {
             const backward<W> a = {weight_of<W>(n, i),
@@ -276,8 +281,8 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
                                    n->d[(u + 1) % 2],
                                    rows,
                                    outs_of(n, u)};
-            launch(n->g, to_weights<W>, a, a.outs * (WIDTH + 1));
-            launch(n->g, to_input<W>, a, rows * WIDTH);
+            launch(n->g->stream, to_weights<W>, a, a.outs * (WIDTH + 1));
+            launch(n->g->stream, to_input<W>, a, rows * WIDTH);
         }
         after(n, u, DPAR_BACKWARD);
         ready(n, u);
@@ -393,7 +398,7 @@ static int run(gpu *g, const void *arg)
         fflush(stdout);
     }
     right(dpar_barrier(g->world, NULL), g->world->why.text);
-    return worst <= bound ? 0 : complain("the losses differ by too much", "") - 1;
+    return worst <= bound ? 0 : complain("the losses differ by too much", NULL) - 1;
 }
 
 int main(int argc, char **argv)
@@ -412,16 +417,16 @@ int main(int argc, char **argv)
         return fputs(help, stdout) < 0;
     }
     if (bad == 0 && s.bf16 && s.zero < 1) {
-        bad = complain("--bf16 needs f32 masters: --zero 1, 2 or 3", "");
+        bad = complain("--bf16 needs f32 masters: --zero 1, 2 or 3", NULL);
     }
     bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);
     if (bad == 0 && fmod(s.batch, s.ranks * s.micros) != 0.0) {
-        bad = complain("--batch is no multiple of ranks times --micros", "");
+        bad = complain("--batch is no multiple of ranks times --micros", NULL);
     }
     std::ifstream file(s.path, std::ios::binary);
     s.text.assign(std::istreambuf_iterator<char>(file), {});
     if (bad == 0 && s.text.size() < 2 * WINDOW) {
-        bad = complain("cannot be read, or is too short: ", s.path);
+        bad = complain("cannot be read, or is too short:", s.path);
     }
     return bad != 0 ? bad : run_ranks(&job, s.ranks, run, &s);
 }

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ddp_llm_kernels - the model of ddp_llm.cu, which knows nothing of ranks: the next byte of a text
  * from the WINDOW before it. Their embeddings side by side are x; blocks x += tanh(W x + b); a
- * head. Plain kernels, a thread a result, sums in a fixed order. Included there. */
+ * head. Plain kernels, a thread a result, sums in a fixed order. Included there, behind
+ * gpu_start.h. */
 #ifndef DDP_LLM_KERNELS_H
 #define DDP_LLM_KERNELS_H
 
-#include <cuda_runtime.h>
-#include <stdint.h>
-
 enum { WINDOW = 8, EMBED = 8, WIDTH = WINDOW * EMBED, VOCABULARY = 256 };
-
-#define EACH(i, count)                                                                             \
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                    \
-    (i) < (count);                                                                                 \
-    (i) += (int64_t)gridDim.x * blockDim.x
 
 /* Whose samples: number `first` and on of a step. */
 struct samples {

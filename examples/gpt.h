@@ -4,7 +4,7 @@
  * Every cutting is the same model: initial values by global index, results and gradients to
  * rounding.
  *
- *     gpt_bytes(&config, &comms, &bytes, &why);   gpt_init(memory, bytes, &config, &comms, &g, ..);
+ *     gpt_bytes(&config, &comms, bytes, &why);    gpt_init(memory, bytes, &config, &comms, &g, ..);
  *     layer 0 is the embedding, 1 .. blocks the blocks, blocks + 1 the head (norm, table, loss)
  *     gpt_parameter_of(g, layer, slot, &p);       what this rank has of each parameter
  *     gpt_forward(g, layer, weights, &batch, in, out, kept);
@@ -16,12 +16,18 @@
  * A block, pre-norm: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)), the mlp
  * SwiGLU or GELU, or a mixture of experts that are such. No biases but the layer norm's.
  *
+ * What it does with numbers is in gpt_host.h, and for the memory of a device (GPT_CUDA, and comms
+ * whose mem that is) in gpt_cuda.h. There arrays lie in the device's memory; ids, targets,
+ * batch.sum and batch.shared lie where both reach (gpt_open_shared). Nothing waits but experts,
+ * whose tokens are counted by the host.
+ *
  * Include dpar.h before it. Needs -lm; best with -O3 -march=native. */
 #ifndef GPT_H
 #define GPT_H
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of activations, weights and gradients: float, or, to compare results, double. */
@@ -71,6 +77,18 @@ typedef struct gpt_comms {
                         loads of experts are balanced */
 } gpt_comms;
 
+#ifdef GPT_CUDA
+/* cuBLAS, if there is one: alpha op(a) op(b) + beta c, column by column; 0 is fine. */
+typedef int gpt_multiplies(void *handle, int transpose_a, int transpose_b, int m, int n, int k,
+                           const gpt_real *alpha, const gpt_real *a, int lda, const gpt_real *b,
+                           int ldb, const gpt_real *beta, gpt_real *c, int ldc);
+typedef struct gpt_products {
+    void *library, *handle; /* handle NULL: kernels of gpt_cuda.h */
+    gpt_multiplies *multiply;
+    int (*destroy)(void *handle);
+} gpt_products;
+#endif
+
 /* The model as a rank sees it: plans and scratch, no weights. Read the first four. */
 typedef struct gpt {
     gpt_config config; /* nothing in it is 0 for a default any more */
@@ -99,12 +117,15 @@ typedef struct gpt {
     int64_t plan_bytes[3];
     void *plan_memory[3];      /* ring or queries; keys; experts */
     int64_t *counts, *rows_of; /* of tensor; elements of each rank's rows */
-    int32_t *position;         /* of each token in its sample */
+    int32_t *position;         /* of each token in its sample; where arrays are */
     double *bias, *load;       /* [blocks][experts] */
     gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *scores, *seen_a,
-        *seen_b, *seen_c, *expert_rows, *dweight;
+        *seen_b, *seen_c, *expert_rows, *dweight, *dlogits;
     double *few;
     void *entropy, *pending;
+#ifdef GPT_CUDA
+    gpt_products products;
+#endif
 } gpt;
 
 /* ---- the interface --------------------------------------------------------------------------- */
@@ -131,6 +152,7 @@ enum {
     GPT_SLOTS
 };
 enum { GPT_SUM_NONE, GPT_SUM_TP, GPT_SUM_SAME };
+enum { GPT_PLANS, GPT_ARRAYS, GPT_SHARED, GPT_PIECES }; /* gpt_bytes */
 
 typedef struct gpt_parameter {
     char name[40];  /* "block3.query", whatever the cutting */
@@ -157,6 +179,8 @@ typedef struct gpt_batch {
     double balance;               /* of the balancing loss: 1 / micro-batches of a step */
     double loss;                  /* the head ADDS the losses of `tokens`, equal on all of tp, */
     double counted;               /* and how many counted; */
+    dpar_cross_entropy_sum *sum;  /* not NULL: it leaves both there instead, when its turn comes */
+    void *shared;                 /* GPT_CUDA: of the layer, as `kept`, gpt_shared_bytes */
     double balancing; /* experts their balancing loss times balance, equal on all of data and tp */
 } gpt_batch;
 
@@ -202,21 +226,6 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
         }                                                                                          \
     } while (0)
 
-static inline void gpt_copy(gpt_real *to, const gpt_real *from, int64_t n)
-{
-    if (n > 0 && to != from) {
-        memcpy(to, from, (size_t)n * sizeof *to);
-    }
-}
-
-static inline void gpt_add(gpt_real *to, const gpt_real *a, const gpt_real *b, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        to[i] = a[i] + b[i];
-    }
-}
-
 /* Block `layer` has experts. */
 static inline int gpt_mixes(const gpt *g, int32_t layer)
 {
@@ -235,98 +244,13 @@ static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
     return dpar_split_size(s, g->comms.tp->rank);
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- what is done with numbers --------------------------------------------------------------- */
 
-/* Plain C for any compiler; with vectors of gcc and clang it fills their registers. */
-#ifdef __GNUC__
-#if defined(__AVX512F__)
-typedef gpt_real gpt_lanes __attribute__((vector_size(64)));
-#elif defined(__AVX__)
-typedef gpt_real gpt_lanes __attribute__((vector_size(32)));
-#else
-typedef gpt_real gpt_lanes __attribute__((vector_size(16)));
-#endif
-#else
-typedef gpt_real gpt_lanes;
-#endif
-enum {
-    GPT_LANES = 2 * (int)(sizeof(gpt_lanes) / sizeof(gpt_real)), /* columns of a tile */
-    GPT_DEEP = 4096 / (int)sizeof(gpt_lanes)                     /* products summed at a time */
-};
-
-/* to[d][j] = op(b)[k + d][j0 + j], columns that are not there 0. */
-static inline void gpt_pack(const dpar_matmul *p, int64_t k, int64_t deep, int64_t j0, gpt_real *to)
-{
-    const gpt_real *b = (const gpt_real *)p->b;
-    const int64_t along = p->transpose_b ? p->ldb : 1, down = p->transpose_b ? 1 : p->ldb;
-    const int64_t n = p->n - j0 < GPT_LANES ? p->n - j0 : (int64_t)GPT_LANES;
-    int64_t d, j;
-    for (d = 0; d < deep; d++) {
-        for (j = 0; j < GPT_LANES; j++) {
-            to[d * GPT_LANES + j] = j < n ? b[(j0 + j) * along + (k + d) * down] : (gpt_real)0;
-        }
-    }
-}
-
-/* sum[4][GPT_LANES] of four rows of a, `step` apart, with the packed b. */
-static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_real *b,
-                            int64_t deep, gpt_real *sum)
-{
-    gpt_lanes s[8], x, y;
-    int64_t d, at = 0;
-    memset(s, 0, sizeof s);
-    for (d = 0; d < deep; d++, at += step, b += GPT_LANES) {
-        memcpy(&x, b, sizeof x);
-        memcpy(&y, b + GPT_LANES / 2, sizeof y);
-        s[0] += row[0][at] * x;
-        s[1] += row[0][at] * y;
-        s[2] += row[1][at] * x;
-        s[3] += row[1][at] * y;
-        s[4] += row[2][at] * x;
-        s[5] += row[2][at] * y;
-        s[6] += row[3][at] * x;
-        s[7] += row[3][at] * y;
-    }
-    memcpy(sum, s, sizeof s);
-}
-
-/* The product that layers are given: dpar_matmul_host sums in f64, this one in gpt_real. */
-static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
-{
-    const gpt_real *a = (const gpt_real *)p->a, *row[4];
-    const int64_t along = p->transpose_a ? 1 : p->lda, step = p->transpose_a ? p->lda : 1;
-    gpt_real b[GPT_DEEP * GPT_LANES], sum[4 * GPT_LANES], *c = (gpt_real *)p->c;
-    int64_t k = 0, i, j, r, s;
-    (void)user;
-    do {
-        const int64_t deep = p->k - k < GPT_DEEP ? p->k - k : (int64_t)GPT_DEEP;
-        const gpt_real alpha = (gpt_real)p->alpha, beta = k > 0 ? (gpt_real)1 : (gpt_real)p->beta;
-        const int fresh = k == 0 && !(p->beta < 0.0 || p->beta > 0.0);
-        for (j = 0; j < p->n; j += GPT_LANES) {
-            const int64_t columns = p->n - j < GPT_LANES ? p->n - j : (int64_t)GPT_LANES;
-            gpt_pack(p, k, deep, j, b);
-            for (i = 0; i < p->m; i += 4) {
-                const int64_t rows = p->m - i < 4 ? p->m - i : 4;
-                for (r = 0; r < 4; r++) { /* rows that are not there repeat the last one */
-                    row[r] = a + (i + (r < rows ? r : rows - 1)) * along + k * step;
-                }
-                gpt_tile(row, step, b, deep, sum);
-                for (r = 0; r < rows; r++) {
-                    gpt_real *to = c + (i + r) * p->ldc + j;
-                    for (s = 0; s < columns; s++) {
-                        to[s] =
-                            alpha * sum[r * GPT_LANES + s] + (fresh ? (gpt_real)0 : beta * to[s]);
-                    }
-                }
-            }
-        }
-        k += deep;
-    } while (k < p->k);
-    return DPAR_OK;
-}
+/* The product that layers are given. */
+static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p);
 
 /* c = alpha op(a) op(b), or added: of what no rank has but this one. */
-static inline void gpt_multiply(int add, int64_t m, int64_t n, int64_t k, double alpha,
+static inline void gpt_multiply(gpt *g, int add, int64_t m, int64_t n, int64_t k, double alpha,
                                 const gpt_real *a, int64_t lda, int transpose_a, const gpt_real *b,
                                 int64_t ldb, int transpose_b, gpt_real *c, int64_t ldc)
 {
@@ -346,27 +270,77 @@ static inline void gpt_multiply(int add, int64_t m, int64_t n, int64_t k, double
     p.lda = lda;
     p.ldb = ldb;
     p.ldc = ldc;
-    (void)gpt_matmul(NULL, &p);
+    (void)gpt_matmul(g, &p);
 }
 
 /* y = x w^T; dx (+)= dy w; dw += dy^T x: of n rows. */
-static inline void gpt_apply(int64_t n, int64_t in, int64_t out, const gpt_real *x,
+static inline void gpt_apply(gpt *g, int64_t n, int64_t in, int64_t out, const gpt_real *x,
                              const gpt_real *w, gpt_real *y, int add)
 {
-    gpt_multiply(add, n, out, in, 1.0, x, in, 0, w, in, 1, y, out);
+    gpt_multiply(g, add, n, out, in, 1.0, x, in, 0, w, in, 1, y, out);
 }
 
-static inline void gpt_apply_input(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
+static inline void gpt_apply_input(gpt *g, int64_t n, int64_t in, int64_t out, const gpt_real *dy,
                                    const gpt_real *w, gpt_real *dx, int add)
 {
-    gpt_multiply(add, n, in, out, 1.0, dy, out, 0, w, in, 0, dx, in);
+    gpt_multiply(g, add, n, in, out, 1.0, dy, out, 0, w, in, 0, dx, in);
 }
 
-static inline void gpt_apply_weight(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
+static inline void gpt_apply_weight(gpt *g, int64_t n, int64_t in, int64_t out, const gpt_real *dy,
                                     const gpt_real *x, gpt_real *dw)
 {
-    gpt_multiply(1, out, in, n, 1.0, dy, out, 1, x, in, 0, dw, in);
+    gpt_multiply(g, 1, out, in, n, 1.0, dy, out, 1, x, in, 0, dw, in);
 }
+
+/* SwiGLU: gate sigmoid(gate) up. GELU: as GPT-2 has it, with a tanh, written as a sigmoid:
+ * up sigmoid(2 c (up + d up^3)). On a device in gpt_real, on the host in f64. */
+#ifdef GPT_CUDA
+#define GPT_FUNCTION __host__ __device__ static inline
+typedef gpt_real gpt_wide;
+#else
+#define GPT_FUNCTION static inline
+typedef double gpt_wide;
+#endif
+#define GPT_GELU_C ((gpt_wide)0.7978845608028654) /* sqrt(2 / pi) */
+#define GPT_GELU_D ((gpt_wide)0.044715)
+
+GPT_FUNCTION gpt_wide gpt_sigmoid(gpt_wide x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+GPT_FUNCTION gpt_real gpt_swiglu(gpt_real gate, gpt_real up)
+{
+    const gpt_wide u = (gpt_wide)up, x = (gpt_wide)gate;
+    return (gpt_real)(gpt_sigmoid(x) * u * x);
+}
+
+GPT_FUNCTION void gpt_swiglu_back(gpt_real gate, gpt_real up, gpt_real dact, gpt_real *dgate,
+                                  gpt_real *dup)
+{
+    const gpt_wide u = (gpt_wide)up, x = (gpt_wide)gate, d = (gpt_wide)dact, s = gpt_sigmoid(x);
+    *dgate = (gpt_real)(d * u * s * (1 + x * (1 - s)));
+    *dup = (gpt_real)(d * x * s);
+}
+
+GPT_FUNCTION gpt_real gpt_gelu(gpt_real up)
+{
+    const gpt_wide u = (gpt_wide)up, c = 2 * GPT_GELU_C;
+    return (gpt_real)(gpt_sigmoid(c * (u + GPT_GELU_D * u * u * u)) * u);
+}
+
+GPT_FUNCTION gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
+{
+    const gpt_wide u = (gpt_wide)up, d = (gpt_wide)dact, c = 2 * GPT_GELU_C;
+    const gpt_wide s = gpt_sigmoid(c * (u + GPT_GELU_D * u * u * u));
+    return (gpt_real)(d * s * (1 + u * (1 - s) * c * (1 + 3 * GPT_GELU_D * u * u)));
+}
+
+#ifdef GPT_CUDA
+#include "gpt_cuda.h"
+#else
+#include "gpt_host.h"
+#endif
 
 /* ---- layers that are cut over tp: tensor.h --------------------------------------------------- */
 
@@ -376,7 +350,7 @@ static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
     if (g->config.sp) {
         return dpar_all_gather_v(g->comms.tp, own, all, g->rows_of, NULL, GPT_TYPE, NULL);
     }
-    gpt_copy(all, own, g->tokens * g->config.width);
+    gpt_copy(g, all, own, g->tokens * g->config.width);
     return DPAR_OK;
 }
 
@@ -441,108 +415,13 @@ static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int6
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* h = (x - mean) / deviation * scale + bias, RMS without mean and bias, of own rows; stat[own][2]:
- * mean, 1 / deviation. h: of all tokens. */
+/* The norm of own rows (gpt_norm_rows); h: of all tokens. */
 static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *scale,
                                    const gpt_real *bias, double *stat, gpt_real *h)
 {
-    const int64_t n = g->config.width;
     gpt_real *to = g->config.sp ? g->own_b : h;
-    int64_t i, j;
-    for (i = 0; i < g->own; i++, x += n) {
-        double mean = 0.0, square = 0.0, inverse;
-        for (j = 0; j < n && g->config.layer_norm; j++) {
-            mean += (double)x[j] / (double)n;
-        }
-        for (j = 0; j < n; j++) {
-            square += ((double)x[j] - mean) * ((double)x[j] - mean);
-        }
-        inverse = 1.0 / sqrt(square / (double)n + 1e-5);
-        stat[2 * i] = mean;
-        stat[2 * i + 1] = inverse;
-        for (j = 0; j < n; j++) {
-            to[i * n + j] = (gpt_real)(((double)x[j] - mean) * inverse) * scale[j] +
-                            (bias != NULL ? bias[j] : (gpt_real)0);
-        }
-    }
+    gpt_norm_rows(g, x, scale, bias, stat, to);
     return g->config.sp ? gpt_gather(g, to, h) : DPAR_OK;
-}
-
-/* dx = add + its gradient (add NULL: alone); sum[2][width]: gradients of scale and bias. */
-static inline void gpt_norm_back(const gpt *g, const gpt_real *x, const gpt_real *scale,
-                                 const double *stat, const gpt_real *dh, const gpt_real *add,
-                                 gpt_real *dx, double *sum)
-{
-    const int64_t n = g->config.width;
-    int64_t i, j;
-    memset(sum, 0, (size_t)(2 * n) * sizeof *sum);
-    for (i = 0; i < g->own; i++, x += n, dh += n, dx += n, add += add != NULL ? n : 0) {
-        const double mean = stat[2 * i], inverse = stat[2 * i + 1];
-        double along = 0.0, level = 0.0;
-        for (j = 0; j < n; j++) {
-            const double unit = ((double)x[j] - mean) * inverse, d = (double)dh[j];
-            sum[j] += d * unit;
-            sum[n + j] += d;
-            along += d * (double)scale[j] * unit / (double)n;
-            level += g->config.layer_norm ? d * (double)scale[j] / (double)n : 0.0;
-        }
-        for (j = 0; j < n; j++) {
-            const double unit = ((double)x[j] - mean) * inverse;
-            const double d = inverse * ((double)dh[j] * (double)scale[j] - level - unit * along);
-            dx[j] = (gpt_real)d + (add != NULL ? add[j] : (gpt_real)0);
-        }
-    }
-}
-
-static inline void gpt_norm_weight(const gpt *g, const double *sum, gpt_real *dscale,
-                                   gpt_real *dbias)
-{
-    int32_t j;
-    for (j = 0; j < g->config.width; j++) {
-        dscale[j] += (gpt_real)sum[j];
-        if (dbias != NULL) {
-            dbias[j] += (gpt_real)sum[g->config.width + j];
-        }
-    }
-}
-
-/* ---- activations ----------------------------------------------------------------------------- */
-
-/* SwiGLU: gate sigmoid(gate) up. GELU (no gate): as GPT-2 has it, with a tanh, written as a
- * sigmoid: up sigmoid(2 c (up + d up^3)). */
-static const double gpt_gelu[2] = {0.7978845608028654, 0.044715}; /* sqrt(2 / pi) */
-
-static inline double gpt_sigmoid(double x)
-{
-    return 1.0 / (1.0 + exp(-x));
-}
-
-static inline void gpt_activate(int64_t n, const gpt_real *gate, const gpt_real *up, gpt_real *act)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const double u = (double)up[i], c = 2.0 * gpt_gelu[0];
-        const double x = gate != NULL ? (double)gate[i] : c * (u + gpt_gelu[1] * u * u * u);
-        act[i] = (gpt_real)(gpt_sigmoid(x) * u * (gate != NULL ? x : 1.0));
-    }
-}
-
-static inline void gpt_activate_back(int64_t n, const gpt_real *gate, const gpt_real *up,
-                                     const gpt_real *dact, gpt_real *dgate, gpt_real *dup)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const double u = (double)up[i], d = (double)dact[i], c = 2.0 * gpt_gelu[0];
-        const double x = gate != NULL ? (double)gate[i] : c * (u + gpt_gelu[1] * u * u * u);
-        const double s = gpt_sigmoid(x);
-        if (gate != NULL) {
-            dgate[i] = (gpt_real)(d * u * s * (1.0 + x * (1.0 - s)));
-            dup[i] = (gpt_real)(d * x * s);
-        } else {
-            dup[i] =
-                (gpt_real)(d * s * (1.0 + u * (1.0 - s) * c * (1.0 + 3.0 * gpt_gelu[1] * u * u)));
-        }
-    }
 }
 
 /* ---- what lies in kept and pending ----------------------------------------------------------- */
@@ -563,52 +442,50 @@ typedef struct gpt_kept {
     gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
 } gpt_kept;
 
-static inline int64_t gpt_lay_kept(const gpt *g, int32_t layer, void *memory, gpt_kept *k)
+/* s: of what the host and a device both reach; without a device r. */
+static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_room *s, gpt_kept *k)
 {
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w;
     const int64_t hidden = n * gpt_mine(g, gpt_hidden(g, layer)), e = g->config.experts;
     const int64_t rows = g->rows * gpt_mine(g, &g->expert_hidden);
-    gpt_room r = {NULL, 0};
-    r.memory = (char *)memory;
     memset(k, 0, sizeof *k);
     if (layer == 0) {
-        return 0;
+        return;
     }
-    k->x = gpt_take_real(&r, own);
-    k->norm = (double *)gpt_take(&r, 2 * g->own, sizeof(double));
-    k->h = gpt_take_real(&r, n * w);
+    k->x = gpt_take_real(r, own);
+    k->norm = (double *)gpt_take(r, 2 * g->own, sizeof(double));
+    k->h = gpt_take_real(r, n * w);
     if (layer > g->config.blocks) {
-        k->logits = gpt_take_real(&r, n * dpar_vocab_rows(&g->vocab));
-        k->lse = (double *)gpt_take(&r, n, sizeof(double));
-        return r.used;
+        k->logits = gpt_take_real(r, n * dpar_vocab_rows(&g->vocab));
+        k->lse = (double *)gpt_take(r, n, sizeof(double));
+        return;
     }
-    k->q = gpt_take_real(&r, g->seen * g->seen_q);
-    k->k = gpt_take_real(&r, g->seen * g->seen_k);
-    k->v = gpt_take_real(&r, g->seen * g->seen_k);
-    k->seen = gpt_take_real(&r, g->seen * g->seen_q);
-    k->sums = gpt_take_real(&r, g->seen * g->seen_q / g->head);
-    k->mixed = g->config.ulysses ? gpt_take_real(&r, n * g->heads_width) : k->seen;
-    k->x_2 = gpt_take_real(&r, own);
-    k->norm_2 = (double *)gpt_take(&r, 2 * g->own, sizeof(double));
-    k->h_2 = gpt_take_real(&r, n * w);
-    k->gate = g->config.gelu ? NULL : gpt_take_real(&r, hidden);
-    k->up = gpt_take_real(&r, hidden);
-    k->act = gpt_take_real(&r, hidden);
+    k->q = gpt_take_real(r, g->seen * g->seen_q);
+    k->k = gpt_take_real(r, g->seen * g->seen_k);
+    k->v = gpt_take_real(r, g->seen * g->seen_k);
+    k->seen = gpt_take_real(r, g->seen * g->seen_q);
+    k->sums = gpt_take_real(r, g->seen * g->seen_q / g->head);
+    k->mixed = g->config.ulysses ? gpt_take_real(r, n * g->heads_width) : k->seen;
+    k->x_2 = gpt_take_real(r, own);
+    k->norm_2 = (double *)gpt_take(r, 2 * g->own, sizeof(double));
+    k->h_2 = gpt_take_real(r, n * w);
+    k->gate = g->config.gelu ? NULL : gpt_take_real(r, hidden);
+    k->up = gpt_take_real(r, hidden);
+    k->act = gpt_take_real(r, hidden);
     if (gpt_mixes(g, layer)) {
-        k->logits = gpt_take_real(&r, n * e);
-        k->weight = gpt_take_real(&r, n * g->config.choices);
-        k->chosen = (int32_t *)gpt_take(&r, n * g->config.choices, sizeof(int32_t));
-        k->loads = (double *)gpt_take(&r, 2 * e + 1, sizeof(double));
-        k->load = (dpar_gate_load *)gpt_take(&r, 1, sizeof *k->load);
-        k->route = (dpar_experts_routing **)gpt_take(&r, 1, sizeof *k->route);
-        k->routing = gpt_take(&r, g->routing, 1);
-        k->rows = gpt_take_real(&r, g->rows * w);
-        k->rows_gate = g->config.gelu ? NULL : gpt_take_real(&r, rows);
-        k->rows_up = gpt_take_real(&r, rows);
-        k->rows_act = gpt_take_real(&r, rows);
-        k->results = gpt_take_real(&r, n * g->config.choices * w);
+        k->logits = gpt_take_real(s, n * e);
+        k->weight = gpt_take_real(s, n * g->config.choices);
+        k->chosen = (int32_t *)gpt_take(s, n * g->config.choices, sizeof(int32_t));
+        k->loads = (double *)gpt_take(s, 2 * e + 1, sizeof(double));
+        k->load = (dpar_gate_load *)gpt_take(s, 1, sizeof *k->load);
+        k->route = (dpar_experts_routing **)gpt_take(s, 1, sizeof *k->route);
+        k->routing = gpt_take(s, g->routing, 1);
+        k->rows = gpt_take_real(r, g->rows * w);
+        k->rows_gate = g->config.gelu ? NULL : gpt_take_real(r, rows);
+        k->rows_up = gpt_take_real(r, rows);
+        k->rows_act = gpt_take_real(r, rows);
+        k->results = gpt_take_real(r, n * g->config.choices * w);
     }
-    return r.used;
 }
 
 /* Gradients of what products gave: W's are products of these with kept ones. */
@@ -653,11 +530,33 @@ static inline int64_t gpt_lay_pending(const gpt *g, int32_t layer, void *memory,
     return r.used;
 }
 
-/* Bytes that a layer keeps from F to B or W, and from I to W; multiples of 64. Local. */
+/* Bytes that a layer keeps from F to B or W, beside them in batch.shared, and from I to W;
+ * multiples of 64. Local. */
 static inline int64_t gpt_kept_bytes(const gpt *g, int32_t layer)
 {
+    gpt_room r = {NULL, 0}, s = {NULL, 0};
     gpt_kept k;
-    return gpt_lay_kept(g, layer, NULL, &k);
+    gpt_lay_kept(g, layer, &r, GPT_APART ? &s : &r, &k);
+    return r.used;
+}
+
+static inline int64_t gpt_shared_bytes(const gpt *g, int32_t layer)
+{
+    gpt_room r = {NULL, 0}, s = {NULL, 0};
+    gpt_kept k;
+    gpt_lay_kept(g, layer, &r, GPT_APART ? &s : &r, &k);
+    return s.used;
+}
+
+/* Where they are. */
+static inline gpt_kept gpt_kept_in(const gpt *g, int32_t layer, void *kept, const gpt_batch *b)
+{
+    gpt_room r = {NULL, 0}, s = {NULL, 0};
+    gpt_kept k;
+    r.memory = (char *)kept;
+    s.memory = (char *)b->shared;
+    gpt_lay_kept(g, layer, &r, GPT_APART ? &s : &r, &k);
+    return k;
 }
 
 static inline int64_t gpt_pending_bytes(const gpt *g, int32_t layer)
@@ -672,11 +571,8 @@ static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_
                                     gpt_real *out)
 {
     const int64_t n = g->config.width;
-    int64_t i;
     GPT_TRY(dpar_embedding_forward(&g->tensor, &g->vocab, n, b->ids, w[GPT_TABLE], out, g->all));
-    for (i = 0; i < g->own; i++) {
-        gpt_add(out + i * n, out + i * n, w[GPT_POSITION] + g->position[g->first + i] * n, n);
-    }
+    gpt_add_rows(g, out, w[GPT_POSITION], g->position + g->first, g->own, n);
     return DPAR_OK;
 }
 
@@ -686,103 +582,19 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
 {
     const int64_t width = g->config.width;
     dpar_tensor all = g->tensor;
-    int64_t i;
     all.counts = NULL; /* nothing to gather any more */
-    for (i = 0; i < g->tokens; i++) {
-        gpt_real *at = dw[GPT_POSITION] + g->position[i] * width;
-        gpt_add(at, at, dy + i * width, width);
-    }
+    gpt_sum_rows(g, dw[GPT_POSITION], dy, g->position, g->tokens, width);
     return dpar_embedding_backward(&all, &g->vocab, width, b->ids, dy, dw[GPT_TABLE], 1, NULL);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
-
-/* The kernel of a block of queries and keys (sequence.h), some rows of a head at a time. Instead of
- * dpar's own, which sums in f64 and needs no memory: several times as fast. */
-enum { GPT_ROWS = 32 };
-
-/* p = exp(scale q k^T - lse) of rows first .. first + m - 1 up to the last key that one of them
- * sees, whose number is returned. fresh: lse is not known yet: it is computed. */
-static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, int64_t first,
-                                      int64_t m, int fresh, gpt_real *p)
-{
-    const dpar_attention *l = c->layer;
-    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
-    const int64_t group = h / (l->heads / l->groups) * w;
-    int64_t i, j, lo, hi, n;
-    dpar_attention_row(c, first + m - 1, &lo, &n); /* causal: the last row sees farthest */
-    gpt_multiply(0, m, n, w, 1.0 / sqrt((double)w), (const gpt_real *)c->q + first * q + h * w, q,
-                 0, (const gpt_real *)c->k + group, kv, 1, p, n);
-    for (i = 0; i < m; i++, p += n) {
-        gpt_real *lse = (gpt_real *)c->lse + (first + i) * l->heads + h, most = (gpt_real)-1e30;
-        double sum = 0.0;
-        dpar_attention_row(c, first + i, &lo, &hi);
-        for (j = lo; j < hi && fresh; j++) {
-            most = p[j] > most ? p[j] : most;
-        }
-        most = fresh ? most : *lse;
-        for (j = 0; j < n; j++) {
-            p[j] = j >= lo && j < hi ? (gpt_real)exp((double)(p[j] - most)) : (gpt_real)0;
-            sum += (double)p[j];
-        }
-        for (j = lo; j < hi && fresh; j++) {
-            p[j] /= (gpt_real)sum;
-        }
-        *lse = fresh && hi > lo ? (gpt_real)((double)most + log(sum)) : most;
-    }
-    return n;
-}
-
-static inline void gpt_attend_block(const dpar_attention_call *c)
-{
-    const dpar_attention *l = c->layer;
-    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
-    gpt_real *p = ((gpt *)c->user)->scores;
-    int64_t h, i, m, n;
-    for (h = 0; h < l->heads; h++) {
-        const gpt_real *v = (const gpt_real *)c->v + h / (l->heads / l->groups) * w;
-        for (i = 0; i < c->queries; i += m) {
-            m = c->queries - i < GPT_ROWS ? c->queries - i : (int64_t)GPT_ROWS;
-            n = gpt_attend_rows(c, h, i, m, 1, p);
-            gpt_multiply(0, m, w, n, 1.0, p, n, 0, v, kv, 0, (gpt_real *)c->out + i * q + h * w, q);
-        }
-    }
-}
-
-static inline void gpt_attend_block_back(const dpar_attention_call *c)
-{
-    const dpar_attention *l = c->layer;
-    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
-    gpt_real *p = ((gpt *)c->user)->scores, *ds = p + GPT_ROWS * ((gpt *)c->user)->config.length;
-    const double scale = 1.0 / sqrt((double)w);
-    int64_t h, i, j, m, n;
-    for (h = 0; h < l->heads; h++) {
-        const int64_t group = h / (l->heads / l->groups) * w;
-        for (i = 0; i < c->queries; i += m) {
-            const int64_t at = i * q + h * w;
-            const gpt_real *dout = (const gpt_real *)c->out_gradient + at;
-            m = c->queries - i < GPT_ROWS ? c->queries - i : (int64_t)GPT_ROWS;
-            n = gpt_attend_rows(c, h, i, m, 0, p);
-            gpt_multiply(0, m, n, w, 1.0, dout, q, 0, (const gpt_real *)c->v + group, kv, 1, ds, n);
-            for (j = 0; j < m * n; j++) {
-                ds[j] = p[j] * (ds[j] - ((const gpt_real *)c->delta)[(i + j / n) * l->heads + h]);
-            }
-            gpt_multiply(1, m, w, n, scale, ds, n, 0, (const gpt_real *)c->k + group, kv, 0,
-                         (gpt_real *)c->q_gradient + at, q);
-            gpt_multiply(1, n, w, m, scale, ds, n, 1, (const gpt_real *)c->q + at, q, 0,
-                         (gpt_real *)c->k_gradient + group, kv);
-            gpt_multiply(1, n, w, m, 1.0, p, n, 1, dout, q, 0, (gpt_real *)c->v_gradient + group,
-                         kv);
-        }
-    }
-}
 
 /* Whole samples one by one, as one rank would: Ulysses. dout NULL: forward. */
 static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real *dout, gpt_real *dq,
                                       gpt_real *dk, gpt_real *dv)
 {
     const int64_t length = g->config.length, heads = g->seen_q / g->head;
-    int64_t s, i, j;
+    int64_t s;
     dpar_attention_call c;
     memset(&c, 0, sizeof c);
     c.layer = &g->attention;
@@ -801,20 +613,15 @@ static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real 
             gpt_attend_block(&c);
             continue;
         }
-        for (i = 0; i < length * heads; i++) {
-            g->delta[i] = 0;
-            for (j = 0; j < g->head; j++) {
-                g->delta[i] += k->seen[q + i * g->head + j] * dout[q + i * g->head + j];
-            }
-        }
+        gpt_delta(g, length * heads, k->seen + q, dout + q, g->delta);
         c.out_gradient = dout + q;
         c.delta = g->delta;
         c.q_gradient = dq + q;
         c.k_gradient = dk + kv;
         c.v_gradient = dv + kv;
-        memset(dq + q, 0, (size_t)(length * g->seen_q) * sizeof *dq);
-        memset(dk + kv, 0, (size_t)(length * g->seen_k) * sizeof *dk);
-        memset(dv + kv, 0, (size_t)(length * g->seen_k) * sizeof *dv);
+        gpt_zero(g, dq + q, length * g->seen_q);
+        gpt_zero(g, dk + kv, length * g->seen_k);
+        gpt_zero(g, dv + kv, length * g->seen_k);
         gpt_attend_block_back(&c);
     }
 }
@@ -874,7 +681,7 @@ static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *
     if (!g->config.gelu) {
         GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, k->gate));
     }
-    gpt_activate(g->tokens * hidden, k->gate, k->up, k->act);
+    gpt_activate(g, g->tokens * hidden, k->gate, k->up, k->act);
     return gpt_linear(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
 }
 
@@ -887,7 +694,7 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
     const int gate = !g->config.gelu;
     GPT_TRY(gpt_linear_back(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, p->dy, g->wide,
                             dw[GPT_DOWN], GPT_ALONE));
-    gpt_activate_back(g->tokens * hidden, k->gate, k->up, g->wide, p->dgate, p->dup);
+    gpt_activate_back(g, g->tokens * hidden, k->gate, k->up, g->wide, p->dgate, p->dup);
     GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, p->dup, dh, dw[GPT_UP],
                             gate ? GPT_BEGIN : GPT_ALONE));
     return gate ? gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, p->dgate, dh,
@@ -919,7 +726,8 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
     const dpar_gate gate = gpt_gate(g, layer, b);
     dpar_why *why = &g->comms.ep->why;
     int32_t e;
-    gpt_apply(g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
+    gpt_apply(g, g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
+    gpt_wait(g);
     GPT_TRY(dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, why));
     if (g->config.steer || g->config.balance > 0.0) {
         GPT_TRY(dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
@@ -969,23 +777,23 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
     for (e = 0; e < g->my_experts; e++) {
         const int64_t m = (*k->route)->count[e], one = e * hidden * n;
         const gpt_kept r = gpt_rows_of(g, k, e);
-        gpt_apply(m, n, hidden, r.rows, w[GPT_EXPERT_UP] + one, r.rows_up, 0);
+        gpt_apply(g, m, n, hidden, r.rows, w[GPT_EXPERT_UP] + one, r.rows_up, 0);
         if (r.rows_gate != NULL) {
-            gpt_apply(m, n, hidden, r.rows, w[GPT_EXPERT_GATE] + one, r.rows_gate, 0);
+            gpt_apply(g, m, n, hidden, r.rows, w[GPT_EXPERT_GATE] + one, r.rows_gate, 0);
         }
-        gpt_activate(m * hidden, r.rows_gate, r.rows_up, r.rows_act);
-        gpt_apply(m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
+        gpt_activate(g, m * hidden, r.rows_gate, r.rows_up, r.rows_act);
+        gpt_apply(g, m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
     /* Of this rank's hidden features: parts of y, summed over tp at the end. */
     GPT_TRY(dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
                                  k->results));
     if (g->config.shared > 0) {
-        gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
+        gpt_apply(g, g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
         if (k->gate != NULL) {
-            gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_GATE], k->gate, 0);
+            gpt_apply(g, g->tokens, n, shared, k->h_2, w[GPT_GATE], k->gate, 0);
         }
-        gpt_activate(g->tokens * shared, k->gate, k->up, k->act);
-        gpt_apply(g->tokens, shared, n, k->act, w[GPT_DOWN], g->part, 1);
+        gpt_activate(g, g->tokens * shared, k->gate, k->up, k->act);
+        gpt_apply(g, g->tokens, shared, n, k->act, w[GPT_DOWN], g->part, 1);
     }
     return gpt_reduce(g, g->part, y);
 }
@@ -998,18 +806,21 @@ static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_re
 {
     const int64_t n = g->config.width, shared = gpt_mine(g, &g->shared);
     const dpar_gate gate = gpt_gate(g, layer, b);
+    gpt_real *dlogits = GPT_APART ? g->dlogits : p->dlogits;
+    gpt_wait(g);
     GPT_TRY(dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
-                               gate.balance > 0.0 ? k->load : NULL, p->dlogits, g->few,
+                               gate.balance > 0.0 ? k->load : NULL, dlogits, g->few,
                                &g->comms.ep->why));
+    gpt_copy(g, p->dlogits, dlogits, g->tokens * g->config.experts);
     if (g->comms.tp->rank == 0) {
-        gpt_apply_input(g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
+        gpt_apply_input(g, g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
     }
     if (g->config.shared > 0) {
-        gpt_apply_input(g->tokens, shared, n, p->dy, w[GPT_DOWN], g->wide, 0);
-        gpt_activate_back(g->tokens * shared, k->gate, k->up, g->wide, p->dgate, p->dup);
-        gpt_apply_input(g->tokens, n, shared, p->dup, w[GPT_UP], g->part, 1);
+        gpt_apply_input(g, g->tokens, shared, n, p->dy, w[GPT_DOWN], g->wide, 0);
+        gpt_activate_back(g, g->tokens * shared, k->gate, k->up, g->wide, p->dgate, p->dup);
+        gpt_apply_input(g, g->tokens, n, shared, p->dup, w[GPT_UP], g->part, 1);
         if (k->gate != NULL) {
-            gpt_apply_input(g->tokens, n, shared, p->dgate, w[GPT_GATE], g->part, 1);
+            gpt_apply_input(g, g->tokens, n, shared, p->dgate, w[GPT_GATE], g->part, 1);
         }
     }
     return DPAR_OK;
@@ -1029,11 +840,11 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
         const int64_t m = (*k->route)->count[e], one = e * hidden * n;
         const gpt_kept r = gpt_rows_of(g, k, e);
         const gpt_pending d = gpt_gradient_rows_of(g, k, p, e);
-        gpt_apply_input(m, hidden, n, d.results, w[GPT_EXPERT_DOWN] + one, g->wide, 0);
-        gpt_activate_back(m * hidden, r.rows_gate, r.rows_up, g->wide, d.rows_gate, d.rows_up);
-        gpt_apply_input(m, n, hidden, d.rows_up, w[GPT_EXPERT_UP] + one, r.results, 0);
+        gpt_apply_input(g, m, hidden, n, d.results, w[GPT_EXPERT_DOWN] + one, g->wide, 0);
+        gpt_activate_back(g, m * hidden, r.rows_gate, r.rows_up, g->wide, d.rows_gate, d.rows_up);
+        gpt_apply_input(g, m, n, hidden, d.rows_up, w[GPT_EXPERT_UP] + one, r.results, 0);
         if (r.rows_gate != NULL) {
-            gpt_apply_input(m, n, hidden, d.rows_gate, w[GPT_EXPERT_GATE] + one, r.results, 1);
+            gpt_apply_input(g, m, n, hidden, d.rows_gate, w[GPT_EXPERT_GATE] + one, r.results, 1);
         }
     }
     GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part));
@@ -1046,15 +857,15 @@ static inline void gpt_mixture_weight(gpt *g, gpt_real *const *dw, const gpt_kep
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
     int64_t e;
-    gpt_apply_weight(g->tokens, n, g->config.experts, p->dlogits, k->h_2, dw[GPT_ROUTER]);
+    gpt_apply_weight(g, g->tokens, n, g->config.experts, p->dlogits, k->h_2, dw[GPT_ROUTER]);
     for (e = 0; e < g->my_experts; e++) {
         const int64_t m = (*k->route)->count[e], one = e * hidden * n;
         const gpt_kept r = gpt_rows_of(g, k, e);
         const gpt_pending d = gpt_gradient_rows_of(g, k, p, e);
-        gpt_apply_weight(m, hidden, n, d.results, r.rows_act, dw[GPT_EXPERT_DOWN] + one);
-        gpt_apply_weight(m, n, hidden, d.rows_up, r.rows, dw[GPT_EXPERT_UP] + one);
+        gpt_apply_weight(g, m, hidden, n, d.results, r.rows_act, dw[GPT_EXPERT_DOWN] + one);
+        gpt_apply_weight(g, m, n, hidden, d.rows_up, r.rows, dw[GPT_EXPERT_UP] + one);
         if (r.rows_gate != NULL) {
-            gpt_apply_weight(m, n, hidden, d.rows_gate, r.rows, dw[GPT_EXPERT_GATE] + one);
+            gpt_apply_weight(g, m, n, hidden, d.rows_gate, r.rows, dw[GPT_EXPERT_GATE] + one);
         }
     }
 }
@@ -1066,18 +877,18 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
 {
     const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
     const int u = g->config.ulysses;
-    gpt_copy(k->x, in, own);
+    gpt_copy(g, k->x, in, own);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v));
     GPT_TRY(gpt_attend(g, k));
     GPT_TRY(gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
-    gpt_add(k->x_2, k->x, g->own_a, own);
+    gpt_add(g, k->x_2, k->x, g->own_a, own);
     GPT_TRY(gpt_norm(g, k->x_2, w[GPT_NORM_2], w[GPT_NORM_2_BIAS], k->norm_2, k->h_2));
     GPT_TRY(gpt_mixes(g, layer) ? gpt_mixture(g, layer, w, b, k, g->own_a)
                                 : gpt_mlp(g, layer, w, k, g->own_a));
-    gpt_add(out, k->x_2, g->own_a, own);
+    gpt_add(g, out, k->x_2, g->own_a, own);
     return DPAR_OK;
 }
 
@@ -1115,19 +926,19 @@ static inline void gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, 
     gpt_norm_weight(g, p->norm, dw[GPT_NORM_1], dw[GPT_NORM_1_BIAS]);
     gpt_norm_weight(g, p->norm_2, dw[GPT_NORM_2], dw[GPT_NORM_2_BIAS]);
     if (!both) {
-        gpt_apply_weight(g->tokens, q, n, p->dmixed, k->mixed, dw[GPT_OUT]);
-        gpt_apply_weight(g->tokens, n, q, p->dq, k->h, dw[GPT_QUERY]);
-        gpt_apply_weight(g->tokens, n, kv, p->dk, k->h, dw[GPT_KEY]);
-        gpt_apply_weight(g->tokens, n, kv, p->dv, k->h, dw[GPT_VALUE]);
+        gpt_apply_weight(g, g->tokens, q, n, p->dmixed, k->mixed, dw[GPT_OUT]);
+        gpt_apply_weight(g, g->tokens, n, q, p->dq, k->h, dw[GPT_QUERY]);
+        gpt_apply_weight(g, g->tokens, n, kv, p->dk, k->h, dw[GPT_KEY]);
+        gpt_apply_weight(g, g->tokens, n, kv, p->dv, k->h, dw[GPT_VALUE]);
     }
     if (gpt_mixes(g, layer)) {
         gpt_mixture_weight(g, dw, k, p);
     }
     if (gpt_mixes(g, layer) ? g->config.shared > 0 : !both) { /* the mlp, or the shared expert */
-        gpt_apply_weight(g->tokens, hidden, n, p->dy, k->act, dw[GPT_DOWN]);
-        gpt_apply_weight(g->tokens, n, hidden, p->dup, k->h_2, dw[GPT_UP]);
+        gpt_apply_weight(g, g->tokens, hidden, n, p->dy, k->act, dw[GPT_DOWN]);
+        gpt_apply_weight(g, g->tokens, n, hidden, p->dup, k->h_2, dw[GPT_UP]);
         if (k->gate != NULL) {
-            gpt_apply_weight(g->tokens, n, hidden, p->dgate, k->h_2, dw[GPT_GATE]);
+            gpt_apply_weight(g, g->tokens, n, hidden, p->dgate, k->h_2, dw[GPT_GATE]);
         }
     }
 }
@@ -1150,11 +961,11 @@ static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *
     const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
-    gpt_copy(k->x, in, g->own * n);
+    gpt_copy(g, k->x, in, g->own * n);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
-    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL, &sum,
-                                       g->entropy));
+    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL,
+                                       b->sum != NULL ? b->sum : &sum, g->entropy));
     b->loss += sum.loss + sum.z;
     b->counted += (double)sum.tokens;
     return DPAR_OK;
@@ -1183,8 +994,7 @@ static inline dpar_status gpt_forward(gpt *g, int32_t layer, const gpt_real *con
                                       gpt_batch *batch, const gpt_real *in, gpt_real *out,
                                       void *kept)
 {
-    gpt_kept k;
-    gpt_lay_kept(g, layer, kept, &k);
+    const gpt_kept k = gpt_kept_in(g, layer, kept, batch);
     return layer == 0                 ? gpt_embed(g, weights, batch, out)
            : layer > g->config.blocks ? gpt_head(g, weights, batch, in, &k)
                                       : gpt_block(g, layer, weights, batch, in, out, &k);
@@ -1199,9 +1009,8 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
 {
     const int both = parts == GPT_BOTH, head = layer > g->config.blocks;
     gpt_real *const none[GPT_SLOTS] = {NULL}, *const *dw = both ? gradients : none;
-    gpt_kept k;
+    const gpt_kept k = gpt_kept_in(g, layer, kept, batch);
     gpt_pending p;
-    gpt_lay_kept(g, layer, kept, &k);
     gpt_lay_pending(g, layer, pending != NULL ? pending : g->pending, &p);
     if (parts & GPT_INPUT) {
         GPT_TRY(layer == 0 ? gpt_gather(g, dout, p.dy)
@@ -1219,7 +1028,7 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
         return DPAR_OK;
     }
     if (!both) {
-        gpt_apply_weight(g->tokens, g->config.width, dpar_vocab_rows(&g->vocab), k.logits, k.h,
+        gpt_apply_weight(g, g->tokens, g->config.width, dpar_vocab_rows(&g->vocab), k.logits, k.h,
                          gradients[GPT_TABLE]);
     }
     gpt_norm_weight(g, p.norm, gradients[GPT_NORM_1], gradients[GPT_NORM_1_BIAS]);
@@ -1442,7 +1251,7 @@ static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms,
     if (comms->tp == NULL || comms->cp == NULL || comms->ep == NULL || comms->data == NULL) {
         return gpt_refuse(why, "all four communicators are needed, be they of one rank");
     }
-    return DPAR_OK;
+    return gpt_cannot(c, comms) != NULL ? gpt_refuse(why, gpt_cannot(c, comms)) : DPAR_OK;
 }
 
 static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
@@ -1555,14 +1364,17 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     GPT_TRY(gpt_plan_attention(g, why));
     GPT_TRY(dpar_tensor_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why));
     g->tensor.matmul = gpt_matmul;
+    g->tensor.user = g;
     g->first = c->sp ? dpar_split_offset(&g->tensor.tokens, tp->rank) : 0;
     g->own = c->sp ? dpar_split_size(&g->tensor.tokens, tp->rank) : g->tokens;
     return gpt_plan_experts(g, why);
 }
 
 /* Deals out the memory, or counts it. */
-static inline void gpt_lay(gpt *g, gpt_room *r)
+static inline void gpt_lay(gpt *g, gpt_room *pieces)
 {
+    gpt_room *const plans = &pieces[GPT_PLANS], *const r = &pieces[GPT_ARRAYS];
+    gpt_room *const shared = GPT_APART ? &pieces[GPT_SHARED] : r;
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w, e = g->config.experts;
     int64_t most = g->heads_width * n, pending = 0, i;
     const int64_t wide[4] = {g->seen * g->seen_q, n * gpt_mine(g, &g->hidden),
@@ -1575,20 +1387,21 @@ static inline void gpt_lay(gpt *g, gpt_room *r)
         pending = bytes > pending ? bytes : pending;
     }
     for (i = 0; i < 3; i++) {
-        g->plan_memory[i] = gpt_take(r, g->plan_bytes[i], 1);
+        g->plan_memory[i] = gpt_take(plans, g->plan_bytes[i], 1);
     }
-    g->counts = (int64_t *)gpt_take(r, g->comms.tp->size, sizeof *g->counts);
-    g->rows_of = (int64_t *)gpt_take(r, g->comms.tp->size, sizeof *g->rows_of);
+    g->counts = (int64_t *)gpt_take(plans, g->comms.tp->size, sizeof *g->counts);
+    g->rows_of = (int64_t *)gpt_take(plans, g->comms.tp->size, sizeof *g->rows_of);
     g->position = (int32_t *)gpt_take(r, n, sizeof *g->position);
-    g->bias = (double *)gpt_take(r, g->config.blocks * e, sizeof *g->bias);
-    g->load = (double *)gpt_take(r, g->config.blocks * e, sizeof *g->load);
-    g->few = (double *)gpt_take(r, 2 * e, sizeof *g->few);
+    g->bias = (double *)gpt_take(plans, g->config.blocks * e, sizeof *g->bias);
+    g->load = (double *)gpt_take(plans, g->config.blocks * e, sizeof *g->load);
+    g->few = (double *)gpt_take(plans, 2 * e, sizeof *g->few);
     g->own_a = gpt_take_real(r, own);
     g->own_b = gpt_take_real(r, own);
     g->own_c = gpt_take_real(r, own);
     g->all = gpt_take_real(r, n * w);
     g->part = gpt_take_real(r, e > 0 ? n * w : 0);
-    g->dweight = gpt_take_real(r, n * g->config.choices);
+    g->dweight = gpt_take_real(shared, n * g->config.choices);
+    g->dlogits = gpt_take_real(shared, GPT_APART ? n * e : 0);
     g->expert_rows = gpt_take_real(r, g->rows * w);
     g->q = gpt_take_real(r, n * g->heads_width);
     g->scores = gpt_take_real(r, 2 * GPT_ROWS * g->config.length);
@@ -1605,16 +1418,21 @@ static inline void gpt_lay(gpt *g, gpt_room *r)
     g->pending = gpt_take(r, pending, 1);
 }
 
-/* Bytes of memory for gpt_init. E_ARG and others with a sentence. Local. */
+/* Bytes[GPT_PIECES] of memory for gpt_init: GPT_PLANS of the host, GPT_ARRAYS of what computes,
+ * GPT_SHARED (0 without a device) of both. E_ARG and others with a sentence. Local. */
 static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *comms,
                                     int64_t *bytes, dpar_why *why)
 {
     gpt g;
-    gpt_room r = {NULL, 0};
+    gpt_room pieces[GPT_PIECES];
+    int32_t i;
+    memset(pieces, 0, sizeof pieces);
     GPT_TRY(gpt_plan(&g, config, comms, why));
-    gpt_take(&r, 1, sizeof g);
-    gpt_lay(&g, &r);
-    *bytes = r.used;
+    gpt_take(&pieces[GPT_PLANS], 1, sizeof g);
+    gpt_lay(&g, pieces);
+    for (i = 0; i < GPT_PIECES; i++) {
+        bytes[i] = pieces[i].used;
+    }
     return DPAR_OK;
 }
 
@@ -1648,29 +1466,44 @@ static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, 
     }
 }
 
-/* Makes the model in the caller's memory (aligned to 64; best of dpar_comm_alloc). COLLECTIVE over
- * all four comms. */
-static inline dpar_status gpt_init(void *memory, int64_t bytes, const gpt_config *config,
-                                   const gpt_comms *comms, gpt **made, dpar_why *why)
+/* Tells `position` of each token. */
+static inline void gpt_put_positions(const gpt *g)
 {
-    gpt_room r = {NULL, 0};
-    gpt *g = (gpt *)memory;
-    int64_t need = 0, i;
-    GPT_TRY(gpt_bytes(config, comms, &need, why));
-    if (bytes < need) {
-        return gpt_refuse(why, "less memory than gpt_bytes says");
+    int32_t some[256];
+    int64_t i, n;
+    for (i = 0; i < g->tokens; i += n) {
+        for (n = 0; n < 256 && i + n < g->tokens; n++) {
+            some[n] = (int32_t)(gpt_place(g, i + n) % g->config.length);
+        }
+        gpt_put(g, g->position + i, some, n * (int64_t)sizeof *some);
+    }
+}
+
+/* Makes the model in the caller's pieces of memory (aligned to 64; best of dpar_comm_alloc;
+ * plans of the host in any case). COLLECTIVE over all four comms. */
+static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
+                                   const gpt_config *config, const gpt_comms *comms, gpt **made,
+                                   dpar_why *why)
+{
+    gpt_room pieces[GPT_PIECES];
+    gpt *g = (gpt *)memory[GPT_PLANS];
+    int64_t need[GPT_PIECES], i;
+    GPT_TRY(gpt_bytes(config, comms, need, why));
+    memset(pieces, 0, sizeof pieces);
+    for (i = 0; i < GPT_PIECES; i++) {
+        pieces[i].memory = (char *)memory[i];
+        if (bytes[i] < need[i]) {
+            return gpt_refuse(why, "less memory than gpt_bytes says");
+        }
     }
     GPT_TRY(gpt_plan(g, config, comms, why));
-    r.memory = (char *)memory;
-    gpt_take(&r, 1, sizeof *g);
-    gpt_lay(g, &r);
+    gpt_take(&pieces[GPT_PLANS], 1, sizeof *g);
+    gpt_lay(g, pieces);
     g->tensor.counts = g->config.sp ? g->counts : NULL;
     for (i = 0; i < comms->tp->size; i++) {
         g->rows_of[i] = dpar_split_size(&g->tensor.tokens, (int32_t)i) * g->config.width;
     }
-    for (i = 0; i < g->tokens; i++) {
-        g->position[i] = (int32_t)(gpt_place(g, i) % g->config.length);
-    }
+    gpt_put_positions(g);
     for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
         g->bias[i] = g->load[i] = 0.0;
     }
@@ -1687,6 +1520,7 @@ static inline dpar_status gpt_init(void *memory, int64_t bytes, const gpt_config
                                   &g->experts, why));
     }
     GPT_TRY(dpar_heads_comm(comms->tp, &g->heads, &g->same));
+    gpt_open_products(g);
     *made = g;
     return DPAR_OK;
 }
@@ -1696,6 +1530,14 @@ static inline dpar_status gpt_close(gpt *g)
 {
     const dpar_status st = g != NULL ? dpar_attention_close(g->ring) : DPAR_OK;
     const dpar_status closed = g != NULL ? dpar_comm_close(g->same) : DPAR_OK;
+    int32_t i;
+    for (i = 0; i < 2 && g != NULL; i++) {
+        dpar_ulysses_close(g->ulysses[i]);
+    }
+    if (g != NULL) {
+        dpar_experts_close(g->experts);
+        gpt_close_products(g);
+    }
     return st < 0 ? st : closed;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_start - what stencil.cu and ddp_llm.cu begin with: options, one process a GPU, a stream,
- * dpar_cuda as the communicator's memory, dpar_nccl between ranks. Included there; `program` is
- * defined before. */
+/* gpu_start - what programs on GPUs begin with: one process a GPU, a stream, dpar_cuda as the
+ * communicator's memory, dpar_nccl between ranks. Included there; `complain` is defined before (by
+ * gpu_options.h, say). */
 #ifndef GPU_START_H
 #define GPU_START_H
 
@@ -9,11 +9,9 @@
 
 #include "dpar_cuda.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* What a rank has. */
 struct gpu {
@@ -23,37 +21,45 @@ struct gpu {
     dpar_mem mem; /* world->mem */
 };
 
-static int complain(const char *what, const char *word)
-{
-    fprintf(stderr, "%s: %s%s\n", program, what, word);
-    return 2;
-}
-
 /* One sentence and the end: the watchdogs of the other ranks end their waits. */
 static void right(dpar_status st, const char *text)
 {
     if (st != DPAR_OK) {
-        exit(complain(text[0] != 0 ? text : dpar_status_text(st), "") - 1);
+        exit(complain(text[0] != 0 ? text : dpar_status_text(st), NULL) - 1);
     }
 }
 
 static void right(cudaError_t error)
 {
     if (error != cudaSuccess) {
-        exit(complain("CUDA: ", cudaGetErrorString(error)) - 1);
+        exit(complain("CUDA:", cudaGetErrorString(error)) - 1);
     }
 }
 
-/* A kernel that takes one struct, a thread an element (of `most` blocks at most: it strides). */
+/* For kernels: for (EACH(i, count)), each thread its share of the elements. */
+#define EACH(i, count)                                                                             \
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                    \
+    (i) < (count);                                                                                 \
+    (i) += (int64_t)gridDim.x * blockDim.x
+
+/* A kernel that takes one struct. */
 template <class A>
-static void launch(const gpu *g, void (*kernel)(A), A args, int64_t threads, int64_t rows = 1)
+static void launch_blocks(cudaStream_t stream, void (*kernel)(A), A args, dim3 blocks, dim3 threads)
+{
+    void *list[] = {&args};
+    right(cudaLaunchKernel(kernel, blocks, threads, list, 0, stream));
+}
+
+/* The same, a thread an element (of 65536 blocks at most: it strides). */
+template <class A>
+static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threads,
+                   int64_t rows = 1)
 {
     const int64_t blocks = (threads + 255) / 256;
-    void *list[] = {&args};
     if (threads > 0 && rows > 0) {
-        right(cudaLaunchKernel(kernel,
-                               dim3((unsigned)(blocks < 65536 ? blocks : 65536), (unsigned)rows),
-                               dim3(threads < 256 ? (unsigned)threads : 256), list, 0, g->stream));
+        launch_blocks(stream, kernel, args,
+                      dim3((unsigned)(blocks < 65536 ? blocks : 65536), (unsigned)rows),
+                      dim3(threads < 256 ? (unsigned)threads : 256));
     }
 }
 
@@ -65,64 +71,13 @@ template <class T> static T *take(dpar_comm *c, int64_t count)
     return (T *)memory;
 }
 
-/* Memory of the host for a plan. */
-static void *plan_memory(int64_t bytes)
+/* Memory of the host for a plan, in pages of its own: parts of it are page-locked, and CUDA does
+ * not copy to what is so in part. */
+static inline void *plan_memory(int64_t bytes)
 {
-    void *memory = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
+    void *memory = aligned_alloc(65536, ((size_t)bytes + 65536) / 65536 * 65536);
     right(memory != NULL ? DPAR_OK : DPAR_E_MEMORY, "no memory for a plan");
     return memory;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- options --------------------------------------------------------------------------------- */
-
-/* `--name N` goes to number, between low and high; `--name` alone sets flag; `--name WORD` goes to
- * word. The last of a list has no name. */
-struct option {
-    const char *name = NULL;
-    double *number = NULL, low = 0, high = 0;
-    int fraction = 0; /* 1: the number need not be whole */
-    int *flag = NULL;
-    const char **word = NULL;
-};
-
-/* 0; 2 after a sentence; -1: the help was asked for. */
-static int read_options(int argc, char **argv, const option *list)
-{
-    for (int i = 1; i < argc; i++) {
-        const option *o = list;
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return -1;
-        }
-        while (o->name != NULL && strcmp(o->name, argv[i]) != 0) {
-            o++;
-        }
-        if (o->name == NULL) {
-            return complain("what is this, see --help: ", argv[i]);
-        }
-        if (o->flag != NULL) {
-            *o->flag = 1;
-        } else if (++i == argc) {
-            return complain("something is missing behind ", o->name);
-        } else if (o->word != NULL) {
-            *o->word = argv[i];
-        } else {
-            char *end = NULL;
-            const double v = strtod(argv[i], &end);
-            if (end == argv[i] || *end != 0 || !(v >= o->low && v <= o->high) ||
-                (!o->fraction && v != floor(v))) {
-                return complain("not a number that fits, see --help: ", o->name);
-            }
-            *o->number = v;
-        }
-    }
-    return 0;
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -173,7 +128,7 @@ static int find_ranks(dpar_start *job, double *ranks)
 {
     dpar_why why;
     if (dpar_start_find(job, &why) != DPAR_OK) {
-        return complain(why.text, "");
+        return complain(why.text, NULL);
     }
     *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;
     return 0;
@@ -188,9 +143,10 @@ static int run_ranks(const dpar_start *job, double ranks, int (*run)(gpu *, cons
     if (job->launcher != DPAR_LAUNCHER_NONE) {
         return with_gpu(NULL, job, &call);
     }
-    return dpar_launch_with((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK
-               ? 0
-               : complain(why.text, "") - 1;
+    if (dpar_launch_with((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {
+        return 0;
+    }
+    return strstr(why.text, "returned 2") != NULL ? 2 : complain(why.text, NULL) - 1; /* 2: said */
 }
 
 #endif

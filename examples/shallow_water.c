@@ -55,6 +55,8 @@
  * the same expressions from the same numbers, and sums over the globe are made of integers. Files
  * are written by all ranks, each its part: several nodes need a file system in common.
  *
+ * On GPUs: shallow_water.cu, which includes this file and runs its circles as kernels.
+ *
  * Exit code: 0 fine, 1 an error on the way, 2 bad input (one sentence on stderr). */
 #include "dpar.h"
 #ifdef USE_MPI
@@ -88,6 +90,9 @@ static const char help[] =
     "  --resume FILE   goes on from there, on any number of ranks: the same bits\n"
     "  --progress      where it is and when it ends, on stderr (default: if that is a terminal)\n";
 
+#ifndef ON_GPU   /* shallow_water.cu defines it, and */
+#define ANYWHERE /* what a function needs that runs on the host and on a device */
+#endif
 #define NARROW 0.5 /* of a cell's height: the least width that waves may see */
 #define PI 3.14159265358979323846
 #define RADIUS 6.37122e6 /* m; these three from Williamson et al. */
@@ -96,6 +101,8 @@ static const char help[] =
 
 enum { H, U, V, FIELDS }; /* the state */
 enum { HEAD = 8 };        /* numbers before the fields of a checkpoint */
+enum { ARRAYS = 18 };     /* of a layer */
+enum { RIMS = 4 };        /* boxes around the core at most */
 
 typedef struct settings {
     double test, rows, ranks, every, alpha, days, damping; /* every: hours; alpha: degrees */
@@ -103,6 +110,7 @@ typedef struct settings {
     int table, progress;
     int32_t parts[2];
     int64_t step; /* of the checkpoint */
+    void *device; /* shallow_water.cu: a rank's */
 } settings;
 
 /* One circle of cells, and of the faces south of it. */
@@ -112,17 +120,27 @@ typedef struct circle {
     int64_t near, edge_near, far; /* how far filters reach: here, and on the circles beside too */
 } circle;
 
-/* What a rank has. All arrays are alike: cell (j, i) is at(p, j, i), its u and v lie there too. */
+/* What the physics of a rank reads and writes. All arrays are alike: cell (j, i) is at(a, j, i),
+ * its u and v lie there too. */
+typedef struct layer {
+    int64_t rows, pitch, lo[2]; /* pitch: from row to row; lo: the first that the arrays hold */
+    double size;                /* of a cell, both ways, in radians */
+    const circle *row;
+    double *state[3][FIELDS], *trend[FIELDS]; /* now and the stages beside it; tendencies */
+    double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
+} layer;
+
+/* What a rank has. `seen`: the state, the ground and the rotation for the host, which are those of
+ * `air` itself or, where that is in a device's memory, a copy. */
 typedef struct planet {
     dpar_comm *c;
     const settings *s;
-    int64_t rows, columns, per_hour, pitch; /* per_hour: steps; pitch: from row to row */
-    double depth, wind, dt, size;           /* m, m/s, s; of a cell, both ways, in radians */
+    int64_t rows, columns, per_hour; /* per_hour: steps */
+    double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
     circle *row;
     dpar_halo points[FIELDS];
-    dpar_box own[FIELDS], box;                /* box: what the arrays hold */
-    double *state[3][FIELDS], *trend[FIELDS]; /* now and the stages beside it; tendencies */
-    double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
+    dpar_box own[FIELDS], box; /* box: what the arrays hold */
+    layer air, seen;
     dpar_halo_exchange *exchange;
     void *memory, *plan;
     const char *trouble; /* with a file; NULL: none */
@@ -181,11 +199,6 @@ static double log_2(double x)
     return sum;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Sums in 2^-30ths and 2^-62ths: exact, in any order. What is not finite becomes a large one. */
 static void add(int64_t sum[2], double x)
 {
@@ -201,117 +214,199 @@ static double value(const int64_t sum[2])
 
 /* ---- the physics ----------------------------------------------------------------------------- */
 
-static int64_t at(const planet *p, int64_t j, int64_t i)
+static ANYWHERE int64_t larger(int64_t a, int64_t b)
 {
-    return (j - p->box.lo[0]) * p->pitch + i - p->box.lo[1];
+    return a > b ? a : b;
 }
 
-static double bernoulli(const planet *p, double *const *state, int64_t j, int64_t k)
+static ANYWHERE int64_t at(const layer *a, int64_t j, int64_t i)
 {
-    const double *u = state[U] + k, *v = state[V] + k, *north = v + p->pitch;
-    const double south_edge = p->row[j].edge, north_edge = p->row[j + 1].edge;
-    return GRAVITY * (state[H][k] + p->ground[k]) + 0.25 * (u[0] * u[0] + u[1] * u[1]) +
-           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / p->row[j].width;
+    return (j - a->lo[0]) * a->pitch + i - a->lo[1];
 }
 
-static double divergence(const planet *p, double *const *state, int64_t j, int64_t k)
+static ANYWHERE double bernoulli(const layer *a, int from, int64_t j, int64_t k)
 {
-    const double *u = state[U] + k, *v = state[V] + k, *north = v + p->pitch;
-    const double through = u[1] - u[0] + p->row[j + 1].edge * north[0] - p->row[j].edge * v[0];
-    return through / (p->row[j].width * p->size * RADIUS);
+    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
+    const double south_edge = a->row[j].edge, north_edge = a->row[j + 1].edge;
+    return GRAVITY * (a->state[from][H][k] + a->ground[k]) + 0.25 * (u[0] * u[0] + u[1] * u[1]) +
+           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / a->row[j].width;
 }
+
+static ANYWHERE double divergence(const layer *a, int from, int64_t j, int64_t k)
+{
+    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
+    const double through = u[1] - u[0] + a->row[j + 1].edge * north[0] - a->row[j].edge * v[0];
+    return through / (a->row[j].width * a->size * RADIUS);
+}
+
+/* The following three are of one circle, j; a thread does every `threads`-th of its cells, on the
+ * host one all of them. */
 
 /* Fluxes, vorticity and B (less what damps divergence) of a state, as far as the tendencies in a
- * box of cells ask for them. */
-static void diagnose(planet *p, double *const *state, const dpar_box *box)
+ * box of cells ask for them: on the circles from the one south of it to the one north of it. */
+static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int64_t j,
+                              int64_t thread, int64_t threads)
 {
-    const double *h = state[H], *u = state[U], *v = state[V];
-    const double across = 1 / (p->size * RADIUS);
-    const int64_t P = p->pitch;
-    int64_t j, k, end;
-    for (j = larger(box->lo[0] - 1, 0); j < box->hi[0]; j++) {
-        end = at(p, j, box->hi[1] + p->row[j].far);
-        for (k = at(p, j, box->lo[1] - p->row[j].far); k <= end; k++) {
-            p->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
+    const double *h = a->state[from][H], *u = a->state[from][U], *v = a->state[from][V];
+    const double across = 1 / (a->size * RADIUS);
+    const int64_t P = a->pitch;
+    int64_t k, end;
+    if (j >= 0 && j < box->hi[0]) {
+        end = at(a, j, box->hi[1] + a->row[j].far);
+        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
+            a->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
         }
-        for (k = at(p, j, box->lo[1] - p->row[j].far - 1); k < end; k++) {
-            p->bernoulli[k] =
-                bernoulli(p, state, j, k) - p->row[j].damping * divergence(p, state, j, k);
+        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
+            a->bernoulli[k] =
+                bernoulli(a, from, j, k) - a->row[j].damping * divergence(a, from, j, k);
         }
     }
     /* not at the poles, where both stay 0 */
-    for (j = larger(box->lo[0], 1); j <= box->hi[0] && j < p->rows; j++) {
-        const double south = p->row[j - 1].width, north = p->row[j].width, edge = p->row[j].edge;
-        end = at(p, j, box->hi[1] + p->row[j].far);
-        for (k = at(p, j, box->lo[1] - p->row[j].far - 1); k < end; k++) {
-            p->flux_v[k] = 0.5 * edge * (h[k - P] + h[k]) * v[k];
+    if (j >= larger(box->lo[0], 1) && j < a->rows) {
+        const double south = a->row[j - 1].width, north = a->row[j].width, edge = a->row[j].edge;
+        end = at(a, j, box->hi[1] + a->row[j].far);
+        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
+            a->flux_v[k] = 0.5 * edge * (h[k - P] + h[k]) * v[k];
         }
-        for (k = at(p, j, box->lo[1] - p->row[j].far); k <= end; k++) {
+        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
             const double curl = (v[k] - v[k - 1] - u[k] * north + u[k - P] * south) * across / edge;
-            p->vorticity[k] = p->coriolis[k] + curl;
+            a->vorticity[k] = a->coriolis[k] + curl;
         }
     }
 }
 
 /* Tendencies of the state that was diagnosed, in a box of cells and as far around as filters
  * reach. */
-static void tend(planet *p, double *const *state, const dpar_box *box)
+static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t j, int64_t thread,
+                          int64_t threads)
 {
-    const double *u = state[U], *v = state[V], *w = p->vorticity, *B = p->bernoulli;
-    const double *fu = p->flux_u, *fv = p->flux_v;
-    const double along = 1 / (p->size * RADIUS);
-    const int64_t P = p->pitch;
-    int64_t j, k, end;
-    for (j = box->lo[0]; j < box->hi[0]; j++) {
-        const double across = along / p->row[j].width;
-        const double below = p->row[j].edge / p->row[j].width;
-        const double above = p->row[j + 1].edge / p->row[j].width;
-        /* a pole has the vorticity of the circle around it */
-        const int64_t south = j > 0 ? 0 : P, north = j < p->rows - 1 ? P : 0;
-        end = at(p, j, box->hi[1] + p->row[j].near);
-        for (k = at(p, j, box->lo[1] - p->row[j].near); k < end; k++) {
-            const double wind = below * (v[k - 1] + v[k]) + above * (v[k + P - 1] + v[k + P]);
-            p->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + P]) * across;
-            p->trend[U][k] =
-                0.125 * (w[k + south] + w[k + north]) * wind - (B[k] - B[k - 1]) * across;
-        }
-        end = at(p, j, box->hi[1] + p->row[j].edge_near);
-        for (k = at(p, j, box->lo[1] - p->row[j].edge_near); k < end && j > 0; k++) {
-            const double wind = u[k - P] + u[k - P + 1] + u[k] + u[k + 1];
-            p->trend[V][k] = (B[k - P] - B[k]) * along - 0.125 * (w[k] + w[k + 1]) * wind;
-        }
+    const double *u = a->state[from][U], *v = a->state[from][V];
+    const double *w = a->vorticity, *B = a->bernoulli, *fu = a->flux_u, *fv = a->flux_v;
+    const double along = 1 / (a->size * RADIUS), across = along / a->row[j].width;
+    const double below = a->row[j].edge / a->row[j].width;
+    const double above = a->row[j + 1].edge / a->row[j].width;
+    const int64_t P = a->pitch;
+    /* a pole has the vorticity of the circle around it */
+    const int64_t south = j > 0 ? 0 : P, north = j < a->rows - 1 ? P : 0;
+    int64_t k, end = at(a, j, box->hi[1] + a->row[j].near);
+    for (k = at(a, j, box->lo[1] - a->row[j].near) + thread; k < end; k += threads) {
+        const double wind = below * (v[k - 1] + v[k]) + above * (v[k + P - 1] + v[k + P]);
+        a->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + P]) * across;
+        a->trend[U][k] = 0.125 * (w[k + south] + w[k + north]) * wind - (B[k] - B[k - 1]) * across;
+    }
+    end = at(a, j, box->hi[1] + a->row[j].edge_near);
+    for (k = at(a, j, box->lo[1] - a->row[j].edge_near) + thread; k < end && j > 0; k += threads) {
+        const double wind = u[k - P] + u[k - P + 1] + u[k] + u[k + 1];
+        a->trend[V][k] = (B[k - P] - B[k]) * along - 0.125 * (w[k] + w[k + 1]) * wind;
     }
 }
 
 /* to = base + dt * tendency, filtered near the poles, in a box of cells. */
-static void advance(const planet *p, double *const *base, double *const *to, double dt,
-                    const dpar_box *box)
+static ANYWHERE void advance(const layer *a, int base, int to, double dt, const dpar_box *box,
+                             int64_t j, int64_t thread, int64_t threads)
 {
-    int64_t j, k, end, n;
-    int32_t f;
+    const int64_t first = at(a, j, box->lo[1]) + thread, end = at(a, j, box->hi[1]);
+    int64_t k, n;
+    int f;
     for (f = 0; f < FIELDS; f++) {
-        const double *t = p->trend[f];
-        for (j = larger(box->lo[0], f == V); j < box->hi[0]; j++) {
-            const int64_t peak = 1 + (f == V ? p->row[j].edge_near : p->row[j].near);
-            const double scale = dt / (double)(peak * peak);
-            for (k = at(p, j, box->lo[1]), end = at(p, j, box->hi[1]); k < end; k++) {
-                double sum = (double)peak * t[k];
-                for (n = 1; n < peak; n++) {
-                    sum += (double)(peak - n) * (t[k - n] + t[k + n]);
-                }
-                to[f][k] = base[f][k] + scale * sum;
+        const double *t = a->trend[f], *was = a->state[base][f];
+        const int64_t peak = 1 + (f == V ? a->row[j].edge_near : a->row[j].near);
+        const double scale = dt / (double)(peak * peak);
+        for (k = first; k < end && (f != V || j > 0); k += threads) {
+            double sum = (double)peak * t[k];
+            for (n = 1; n < peak; n++) {
+                sum += (double)(peak - n) * (t[k - n] + t[k + n]);
             }
+            a->state[to][f][k] = was[k] + scale * sum;
         }
     }
 }
 
+/* ---- where it is computed -------------------------------------------------------------------- */
+
+/* The arrays, the first of them one behind the other in `memory`. */
+static void lay(layer *a, int arrays, void *memory, int64_t size)
+{
+    double **const place[ARRAYS] = {
+        &a->state[0][H], &a->state[0][U], &a->state[0][V], &a->ground,      &a->coriolis,
+        &a->state[1][H], &a->state[1][U], &a->state[1][V], &a->state[2][H], &a->state[2][U],
+        &a->state[2][V], &a->trend[H],    &a->trend[U],    &a->trend[V],    &a->flux_u,
+        &a->flux_v,      &a->vorticity,   &a->bernoulli};
+    int n;
+    for (n = 0; n < arrays; n++) {
+        *place[n] = (double *)memory + n * size;
+    }
+}
+
+/* These are of the host's memory; shallow_water.cu has those of a device. */
+#ifdef ON_GPU
+static dpar_status open_air(planet *p);
+static dpar_status open_plan(planet *p, int64_t bytes);
+static void close_air(planet *p);
+static void show(planet *p);
+static void look(planet *p);
+static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt);
+#else
+/* Arrays that other ranks reach, zeros. */
+static dpar_status open_air(planet *p)
+{
+    const int64_t size = dpar_box_volume(&p->box);
+    const dpar_status st = dpar_comm_alloc(p->c, size * ARRAYS * 8, &p->memory);
+    if (st == DPAR_OK) {
+        lay(&p->air, ARRAYS, p->memory, size);
+        p->seen = p->air;
+    }
+    return st;
+}
+
+static dpar_status open_plan(planet *p, int64_t bytes)
+{
+    return dpar_comm_alloc(p->c, bytes, &p->plan);
+}
+
+static void close_air(planet *p)
+{
+    dpar_comm_release(p->c, p->plan);
+    dpar_comm_release(p->c, p->memory);
+}
+
+/* What the host wrote into `seen` goes to `air`; the state now comes from there. */
+static void show(planet *p)
+{
+    (void)p;
+}
+
+static void look(planet *p)
+{
+    (void)p;
+}
+
+/* Tendencies of state `from` in n boxes, and what they make of `base`. */
+static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
+{
+    const layer *a = &p->air;
+    int64_t j;
+    for (; n > 0; n--, box++) {
+        for (j = box->lo[0] - 1; j <= box->hi[0]; j++) {
+            diagnose(a, from, box, j, 0, 1);
+        }
+        for (j = box->lo[0]; j < box->hi[0]; j++) {
+            tend(a, from, box, j, 0, 1);
+        }
+        for (j = box->lo[0]; j < box->hi[0]; j++) {
+            advance(a, base, to, dt, box, j, 0, 1);
+        }
+    }
+}
+#endif
+
 /* Starts the exchange of a state's three fields. */
-static dpar_status begin(planet *p, double *const *state)
+static dpar_status begin(planet *p, int from)
 {
     dpar_status st = DPAR_OK;
     int32_t f;
     for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
-        st = dpar_halo_exchange_bind(p->exchange, f, state[f], NULL);
+        st = dpar_halo_exchange_bind(p->exchange, f, p->air.state[from][f], NULL);
     }
     return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
 }
@@ -319,21 +414,18 @@ static dpar_status begin(planet *p, double *const *state)
 /* One stage: the core while halos travel, the rim when they are there. */
 static dpar_status stage(planet *p, int base, int from, int to, double dt)
 {
-    dpar_box box;
-    int32_t n = 0;
-    dpar_status st = begin(p, p->state[from]);
-    int some = dpar_halo_core(&p->points[H], p->c->rank, &box);
-    while (st == DPAR_OK) {
-        if (some) {
-            diagnose(p, p->state[from], &box);
-            tend(p, p->state[from], &box);
-            advance(p, p->state[base], p->state[to], dt, &box);
-        }
-        st = n == 0 ? dpar_halo_exchange_end(p->exchange) : st;
-        some = dpar_halo_rim(&p->points[H], p->c->rank, n++, &box);
-        if (!some) {
-            break;
-        }
+    dpar_box core, rim[RIMS];
+    int n = 0;
+    dpar_status st = begin(p, from);
+    if (st == DPAR_OK && dpar_halo_core(&p->points[H], p->c->rank, &core)) {
+        compute(p, &core, 1, base, from, to, dt);
+    }
+    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    while (n < RIMS && dpar_halo_rim(&p->points[H], p->c->rank, n, &rim[n])) {
+        n++;
+    }
+    if (st == DPAR_OK) {
+        compute(p, rim, n, base, from, to, dt);
     }
     return st;
 }
@@ -378,19 +470,20 @@ static double south_of(const planet *p, int64_t j)
 static void fill(planet *p)
 {
     const double a = p->s->alpha * (PI / 180);
+    const layer *to = &p->seen;
     int64_t j, i;
     for (j = larger(p->box.lo[0], 0); j < p->box.hi[0] && j <= p->rows; j++) {
         const double edge = south_of(p, j), middle = edge + p->size / 2;
         for (i = p->box.lo[1]; i < p->box.hi[1]; i++) {
             const double west = p->size * (double)((i + p->columns) % p->columns);
             const double centre = west + p->size / 2;
-            const int64_t k = at(p, j, i);
-            p->coriolis[k] = 2 * OMEGA * tilted(p, edge, west);
-            p->ground[k] = mountain(p, middle, centre);
-            p->state[0][H][k] = balanced(p, middle, centre) - p->ground[k];
-            p->state[0][U][k] =
+            const int64_t k = at(to, j, i);
+            to->coriolis[k] = 2 * OMEGA * tilted(p, edge, west);
+            to->ground[k] = mountain(p, middle, centre);
+            to->state[0][H][k] = balanced(p, middle, centre) - to->ground[k];
+            to->state[0][U][k] =
                 p->wind * (cosine(middle) * cosine(a) + cosine(west) * sine(middle) * sine(a));
-            p->state[0][V][k] = j == 0 || j == p->rows ? 0 : -p->wind * sine(centre) * sine(a);
+            to->state[0][V][k] = j == 0 || j == p->rows ? 0 : -p->wind * sine(centre) * sine(a);
         }
     }
 }
@@ -401,17 +494,21 @@ static dpar_status measure(planet *p, result *r)
     enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
     int64_t t[SUMS][2], all[SUMS][2], j, i;
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
-    dpar_status st = begin(p, p->state[0]);
+    const layer *a = &p->seen;
+    dpar_status st = begin(p, 0);
     st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        look(p);
+    }
     memset(t, 0, sizeof t);
     for (j = p->own[H].lo[0]; j < p->own[H].hi[0]; j++) {
         for (i = p->own[H].lo[1]; i < p->own[H].hi[1]; i++) {
-            const int64_t k = at(p, j, i);
-            const double h = p->state[0][H][k] / p->depth, w = p->row[j].width;
-            const double B = bernoulli(p, p->state[0], j, k) / (GRAVITY * p->depth);
+            const int64_t k = at(a, j, i);
+            const double h = a->state[0][H][k] / p->depth, w = p->row[j].width;
+            const double B = bernoulli(a, 0, j, k) / (GRAVITY * p->depth);
             const double was =
                 balanced(p, south_of(p, j) + p->size / 2, ((double)i + 0.5) * p->size) / p->depth;
-            const double surface = p->state[0][H][k] + p->ground[k];
+            const double surface = a->state[0][H][k] + a->ground[k];
             const double d = surface / p->depth - was, far = d > 0 ? d : -d;
             add(t[MASS], w * h);
             add(t[ENERGY], w * h * (B - h / 2));
@@ -513,29 +610,28 @@ static dpar_status cut(planet *p, int64_t reach)
     }
     (void)dpar_halo_box(&p->points[H], p->c->rank, &p->box);
     p->box.hi[0]++; /* faces north of the last cells */
-    p->pitch = p->box.hi[1] - p->box.lo[1];
+    p->air.rows = p->rows;
+    p->air.size = p->size;
+    p->air.row = p->row;
+    p->air.pitch = p->box.hi[1] - p->box.lo[1];
+    memcpy(p->air.lo, p->box.lo, sizeof p->air.lo);
     return st;
 }
 
-/* Memory that other ranks reach, and one exchange for all three fields. */
+/* Memory, and one exchange for all three fields. */
 static dpar_status plan(planet *p)
 {
-    double **const rest[] = {&p->trend[H],  &p->trend[U],  &p->trend[V], &p->flux_u,  &p->flux_v,
-                             &p->vorticity, &p->bernoulli, &p->ground,   &p->coriolis};
-    const int64_t size = dpar_box_volume(&p->box);
     dpar_halo_field field[FIELDS];
     int64_t bytes = 0;
     int n;
-    dpar_status st = dpar_comm_alloc(p->c, size * 18 * 8, &p->memory);
-    for (n = 0; n < 18 && st == DPAR_OK; n++) {
-        *(n < 9 ? &p->state[n / 3][n % 3] : rest[n - 9]) = (double *)p->memory + n * size;
-    }
+    dpar_status st = open_air(p);
     memset(field, 0, sizeof field);
     for (n = 0; n < FIELDS; n++) {
         field[n].halo = &p->points[n];
         field[n].type = DPAR_F64;
-        field[n].data = p->state[0][n];
-        field[n].stride[0] = p->pitch;
+        field[n].data = p->air.state[0][n];
+        field[n].mem = p->c->mem; /* who packs: a device, where one computes */
+        field[n].stride[0] = p->air.pitch;
         field[n].stride[1] = 1;
         field[n].origin[0] = p->own[n].lo[0] - p->box.lo[0];
         field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
@@ -544,7 +640,7 @@ static dpar_status plan(planet *p)
         st = dpar_halo_exchange_bytes(p->c, field, FIELDS, NULL, &bytes, &p->why);
     }
     if (st == DPAR_OK) {
-        st = dpar_comm_alloc(p->c, bytes, &p->plan);
+        st = open_plan(p, bytes);
     }
     return st != DPAR_OK ? st
                          : dpar_halo_exchange_init(p->plan, bytes, p->c, field, FIELDS, NULL,
@@ -665,7 +761,7 @@ static int move_rows(planet *p, FILE *file, int writes)
         const size_t n = (size_t)(own->hi[1] - own->lo[1]);
         for (j = own->lo[0]; j < own->hi[0] && !bad; j++) {
             const int64_t first = HEAD + (f * p->rows + j) * p->columns + own->lo[1];
-            double *row = p->state[0][f] + at(p, j, own->lo[1]);
+            double *row = p->seen.state[0][f] + at(&p->seen, j, own->lo[1]);
             bad = fseek(file, (long)(8 * first), SEEK_SET) != 0 ||
                   (writes ? fwrite(row, 8, n, file) : fread(row, 8, n, file)) != n;
         }
@@ -691,7 +787,8 @@ static uint64_t checksum(planet *p)
     for (f = 0; f < FIELDS; f++) {
         for (j = p->own[f].lo[0]; j < p->own[f].hi[0]; j++) {
             for (i = p->own[f].lo[1]; i < p->own[f].hi[1]; i++) {
-                sum += mix(p->state[0][f] + at(p, j, i), (f * p->rows + j) * p->columns + i);
+                sum += mix(p->seen.state[0][f] + at(&p->seen, j, i),
+                           (f * p->rows + j) * p->columns + i);
             }
         }
     }
@@ -758,13 +855,14 @@ static void colour(const planet *p, int64_t k, unsigned char *rgb)
     static const double stop[5][3] = {
         {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
     const double low = p->s->test > 2 ? 5000 : 1000, high = p->s->test > 2 ? 6000 : 3000;
-    const double height = p->state[0][H][k] + p->ground[k], t = (height - low) / (high - low) * 4;
+    const double height = p->seen.state[0][H][k] + p->seen.ground[k],
+                 t = (height - low) / (high - low) * 4;
     const double within = t > 0 ? t < 3.999 ? t : 3.999 : 0;
     const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
     int c;
     for (c = 0; c < 3; c++) {
         const double mixed = stop[n][c] + (within - n) * (stop[n + 1][c] - stop[n][c]);
-        rgb[c] = (unsigned char)((dark ? 0.9 : 1) * (1 - p->ground[k] / 4000) * mixed);
+        rgb[c] = (unsigned char)((dark ? 0.9 : 1) * (1 - p->seen.ground[k] / 4000) * mixed);
     }
 }
 
@@ -786,7 +884,7 @@ static int paint(planet *p, int64_t hour)
     for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
         const int64_t first = (p->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
         for (n = 0; n < pixels; n++) {
-            colour(p, at(p, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
+            colour(p, at(&p->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
         }
         bad = fseek(file, (long)strlen(head) + (long)(3 * first), SEEK_SET) != 0 ||
               fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
@@ -822,10 +920,11 @@ static void progress(const planet *p, int64_t n, int64_t all, double began)
 /* What is due every so many hours and at the end. */
 static int report(planet *p, const result *first, result *r, int64_t n)
 {
-    const uint64_t sum = checksum(p);
+    uint64_t sum;
     if (failed(p, measure(p, r))) {
         return 1;
     }
+    sum = checksum(p);
     r->mass = r->mass / first->mass - 1;
     r->energy = r->energy / first->energy - 1;
     if (!(r->mass > -1e-9 && r->mass < 1e-9)) {
@@ -854,12 +953,14 @@ static int go(planet *p, result *r)
     result first;
     FILE *file = p->s->resume != NULL ? fopen(p->s->resume, "rb") : NULL;
     fill(p);
+    show(p);
     if (failed(p, measure(p, &first))) {
         return 1;
     }
     if (anyone(p->c, p->s->resume != NULL && move_rows(p, file, 0))) {
         return p->c->rank == 0 ? complain("the checkpoint cannot be read", NULL) : 1;
     }
+    show(p);
     if (file != NULL) {
         fclose(file);
     }
@@ -911,8 +1012,7 @@ static int simulate(dpar_comm *c, const settings *s, result *r)
     if (!bad) {
         bad = failed(&p, dpar_halo_exchange_close(p.exchange));
     }
-    dpar_comm_release(c, p.plan);
-    dpar_comm_release(c, p.memory);
+    close_air(&p);
     free(p.row);
     return bad;
 }
@@ -1085,10 +1185,13 @@ static int divide(settings *s, int32_t ranks)
 }
 
 /* Ranks, from mpirun or from here, and what they do. */
+#ifdef ON_GPU
+static int run(settings *s);
+static int launched(void);
+#elif defined(USE_MPI)
 static int run(settings *s)
 {
     dpar_why why;
-#ifdef USE_MPI
     dpar_comm *c = NULL;
     int bad = 1;
     if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
@@ -1103,7 +1206,11 @@ static int run(settings *s)
     }
     (void)dpar_comm_close(c);
     return bad;
+}
 #else
+static int run(settings *s)
+{
+    dpar_why why;
     const int32_t ranks = s->ranks > 0 ? (int32_t)s->ranks : 1;
     if (divide(s, ranks)) {
         return 2;
@@ -1111,8 +1218,8 @@ static int run(settings *s)
     return dpar_launch_with(ranks, planet_main, s, NULL, &why) != DPAR_OK
                ? complain(why.text, NULL) - 1
                : 0;
-#endif
 }
+#endif
 
 int main(int argc, char **argv)
 {
@@ -1121,6 +1228,8 @@ int main(int argc, char **argv)
 #ifdef USE_MPI
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &silent);
+#elif defined(ON_GPU)
+    silent = launched();
 #endif
     memset(&s, 0, sizeof s);
     s.alpha = s.damping = -1;

@@ -20,6 +20,8 @@
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
  * stderr). */
 static const char program[] = "stencil";
+#include "gpu_options.h"
+
 #include "gpu_start.h"
 
 #include <utility>
@@ -154,7 +156,7 @@ static void compute(gpu *g, const settings *s, double *const u[2], const dpar_bo
         }
         most = count > most ? count : most;
     }
-    launch(g, heat, w, most, n);
+    launch(g->stream, heat, w, most, n);
 }
 
 /* All steps on the ranks of c: `local` is this rank's array, of box `all`, of which it owns `own`;
@@ -299,7 +301,7 @@ int main(int argc, char **argv)
     }
     bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);
     if (bad == 0 && lay(&s, (int32_t)s.ranks, &h, &why) != DPAR_OK) {
-        bad = complain(why.text, "");
+        bad = complain(why.text, NULL);
     }
     return bad != 0 ? bad : run_ranks(&job, s.ranks, run, &s);
 }

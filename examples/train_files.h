@@ -99,12 +99,20 @@ static void write_all(trainer *t, image *m, int32_t arrays)
             for (u = 0; u < s->units && s->fsdp != NULL; u++) {
                 int64_t count;
                 gpt_real *shard = (gpt_real *)dpar_fsdp_state(s->fsdp, a, u, &count);
-                move_unit(m, s, a, u, count * s->shard->rank, count, shard);
+                shard = brought(t, shard, count);
+                m->bad |= shard == NULL && count > 0;
+                if (shard != NULL) {
+                    move_unit(m, s, a, u, count * s->shard->rank, count, shard);
+                }
             }
             for (i = 0; i < s->params && s->ddp != NULL; i++) {
                 const parameter *q = &s->of[i];
                 if (q->p.copy == 0) {
-                    move_piece(m, q, a, 0, q->p.numel, s->array[a] + q->start);
+                    gpt_real *values = brought(t, s->array[a] + q->start, q->p.numel);
+                    m->bad |= values == NULL;
+                    if (values != NULL) {
+                        move_piece(m, q, a, 0, q->p.numel, values);
+                    }
                 }
             }
         }
@@ -230,6 +238,7 @@ static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
 
 typedef struct reading {
     image m;
+    trainer *t;
     const store *s;
 } reading;
 
@@ -237,8 +246,14 @@ static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank,
                               int64_t count, void *to)
 {
     reading *r = (reading *)ctx;
+    gpt_real *values = stage(r->t, count);
     (void)rank; /* one wrote it all, as it looks */
-    move_unit(&r->m, r->s, array, u, first, count, (gpt_real *)to);
+    if (values == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    memset(values, 0, (size_t)count * sizeof *values); /* where nobody has any */
+    move_unit(&r->m, r->s, array, u, first, count, values);
+    gpt_put(r->t->g, to, values, count * (int64_t)sizeof *values);
     return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
 }
 
@@ -257,6 +272,7 @@ static int resume(trainer *t)
         }
     }
     memset(&r, 0, sizeof r);
+    r.t = t;
     r.m.file = file;
     r.m.whole = t->whole;
     if (anyone(t->world, wrong != NULL) ||
@@ -271,7 +287,14 @@ static int resume(trainer *t)
         for (a = 0; a < ARRAYS && s->ddp != NULL; a++) {
             for (i = 0; i < s->params; i++) {
                 const parameter *q = &s->of[i];
-                move_piece(&r.m, q, a, 0, q->p.numel, s->array[a] + q->start);
+                gpt_real *values = stage(t, q->p.numel + 1);
+                if (values == NULL) {
+                    r.m.bad = 1;
+                    continue;
+                }
+                memset(values, 0, (size_t)q->p.numel * sizeof *values);
+                move_piece(&r.m, q, a, 0, q->p.numel, values);
+                gpt_put(t->g, s->array[a] + q->start, values, q->p.numel * (int64_t)sizeof *values);
             }
         }
     }

@@ -16,6 +16,9 @@
  * stores: `struct store`), the order of work (run/pipeline, any schedule by its name), text, clip,
  * learning rate, checkpoints, what the planner says beforehand and what it was.
  *
+ * On GPUs: train_gpt.cu, this file with weights, gradients, the optimizer's state and activations
+ * in the memory of a device a rank.
+ *
  * All sums over ranks are sums: the loss of each token is scaled by 1 / tokens of the whole step
  * where it is computed. So gradients of experts, which fewer ranks share, need no factor of their
  * own. Text is bytes; sample k of step n is the same whatever the mesh.
@@ -35,6 +38,11 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef GPT_CUDA
+static int complain(const char *what, const char *word);
+#include "gpu_start.h"
+#endif
 
 #include "gpt.h"
 #include "train_options.h"
@@ -78,6 +86,7 @@ typedef struct store {
 typedef struct trainer {
     const settings *s;
     dpar_comm *world;
+    dpar_mem mem; /* what computes in the memory that the model is in */
     dpar_mesh mesh, view;
     int32_t at[5]; /* this rank's coordinates: pp, replicate, shard, cp, tp */
     dpar_comm *comm[MOST_COMMS], *pp;
@@ -96,13 +105,20 @@ typedef struct trainer {
     int64_t whole;                     /* elements of all parameters of the model */
     int32_t unit[STORES][MOST_LAYERS]; /* of a layer; -1: it has none there */
     int32_t home[MOST_LAYERS][GPT_SLOTS], index[MOST_LAYERS][GPT_SLOTS]; /* of its parameters */
+    char *shared;         /* a slot's part of what is kept that the host reaches too, */
+    int64_t shared_bytes; /* of each */
+    void *scratch;        /* of the model, so */
     gpt_real *between[2], *wide, *tied; /* wide: a layer's weights, from bf16 */
     int64_t tied_count;
-    gpt_batch *batch;       /* [micros] */
-    int32_t *ids, *sample;  /* [micros][2][tokens]; of one micro-batch, uncut */
-    int64_t *began, *ended; /* of actions, with --trace */
-    void *memory[64];       /* all that is registered */
-    int32_t memories;
+    gpt_batch *batch;             /* [micros] */
+    int32_t *ids, *sample;        /* [micros][2][tokens]; of one micro-batch, uncut */
+    dpar_cross_entropy_sum *sums; /* [micros] */
+    double *squares;              /* [STORES] of gradients */
+    int64_t *began, *ended;       /* of actions, with --trace */
+    void *memory[64], *plan[64];  /* all that is registered; plans beside a device's memory */
+    int32_t memories, plans;
+    gpt_real *staged; /* what comes from a device's memory, or goes there */
+    int64_t staged_count;
     int64_t registered, state_bytes, slot_bytes; /* bytes; of them in stores, in the pipeline */
     int64_t first_step;
     dpar_why why;
@@ -131,6 +147,46 @@ static void *take(trainer *t, int64_t bytes)
     t->registered += bytes;
     t->memory[t->memories++] = memory;
     return memory;
+}
+
+/* For plans, which are the host's: where the model is too they are registered. */
+static void *take_plan(trainer *t, int64_t bytes)
+{
+#ifdef GPT_CUDA
+    if (t->plans == 64) {
+        return NULL;
+    }
+    t->registered += bytes;
+    return t->plan[t->plans++] = plan_memory(bytes);
+#else
+    return take(t, bytes);
+#endif
+}
+
+/* Room of the host for `count` numbers; NULL without memory. */
+static gpt_real *stage(trainer *t, int64_t count)
+{
+    gpt_real *more = t->staged;
+    if (count > t->staged_count) {
+        more = (gpt_real *)realloc(t->staged, (size_t)count * sizeof *more);
+        t->staged = more != NULL ? more : t->staged;
+        t->staged_count = more != NULL ? count : t->staged_count;
+    }
+    return more;
+}
+
+/* Numbers of the model, to be read by the host. */
+static gpt_real *brought(trainer *t, gpt_real *at, int64_t count)
+{
+    gpt_real *to;
+    if (t->world->mem == NULL || count < 1) {
+        return at;
+    }
+    to = stage(t, count);
+    if (to != NULL) {
+        gpt_get(t->g, to, at, count * (int64_t)sizeof *to);
+    }
+    return to;
 }
 
 /* The sentence of whichever communicator knows; all of this rank's end with it. */
@@ -325,7 +381,7 @@ static dpar_status open_ddp(trainer *t, store *s)
     o.type = GPT_TYPE;
     o.sum = 1;
     st = dpar_ddp_bytes(s->all, s->params, s->numel, &o, &bytes, &t->why);
-    plan = st == DPAR_OK ? take(t, bytes) : NULL;
+    plan = st == DPAR_OK ? take_plan(t, bytes) : NULL;
     if (plan == NULL) {
         return st == DPAR_OK ? DPAR_E_MEMORY : st;
     }
@@ -338,6 +394,7 @@ static dpar_status open_ddp(trainer *t, store *s)
         if (s->array[i] == NULL) {
             return DPAR_E_MEMORY;
         }
+        gpt_zero(t->g, s->array[i], sum);
     }
     t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
     return dpar_ddp_init(plan, bytes, s->all, s->params, s->numel, &o, &s->ddp, &t->why);
@@ -370,21 +427,24 @@ static dpar_status open_fsdp(trainer *t, store *s)
     if (st != DPAR_OK) {
         return st;
     }
-    memory = take(t, sizes.plan);
+    memory = take_plan(t, sizes.plan);
     t->registered += sizes.registered;
     return memory == NULL ? DPAR_E_MEMORY
                           : dpar_fsdp_init(memory, sizes.plan, s->shard, s->across, s->units,
                                            s->params_of, s->numel, &o, &s->fsdp, &t->why);
 }
 
-/* Parameter i of a store becomes `values`. */
-static dpar_status set_parameter(store *s, int32_t i, const gpt_real *values)
+/* Parameter i of a store becomes `values`, for which there is room in the model's memory. */
+static dpar_status set_parameter(const trainer *t, store *s, int32_t i, const gpt_real *values,
+                                 gpt_real *there)
 {
+    const int64_t bytes = s->numel[i] * (int64_t)sizeof *values;
     if (s->ddp != NULL) {
-        memcpy(s->array[0] + s->of[i].start, values, (size_t)s->numel[i] * sizeof *values);
+        gpt_put(t->g, s->array[0] + s->of[i].start, values, bytes);
         return DPAR_OK;
     }
-    return dpar_fsdp_set(s->fsdp, i, values);
+    gpt_put(t->g, there, values, bytes);
+    return dpar_fsdp_set(s->fsdp, i, there);
 }
 
 static dpar_status open_store(trainer *t, int32_t k)
@@ -393,21 +453,26 @@ static dpar_status open_store(trainer *t, int32_t k)
     int64_t most = 1;
     int32_t i;
     gpt_real *values;
-    dpar_status st;
+    void *there = NULL;
+    dpar_status st, room;
     s->optimizer = fsdp_options(t, 0).optimizer;
     st = t->s->zero < 1 ? open_ddp(t, s) : open_fsdp(t, s);
     for (i = 0; i < s->params; i++) {
         most = s->numel[i] > most ? s->numel[i] : most;
     }
-    values = (gpt_real *)malloc((size_t)most * sizeof *values);
+    values = stage(t, most);
+    room = dpar_comm_alloc(t->world, most * (int64_t)sizeof *values, &there);
     for (i = 0; i < s->params && st == DPAR_OK; i++) {
-        st = values == NULL ? DPAR_E_MEMORY : DPAR_OK;
+        st = values == NULL ? (dpar_status)DPAR_E_MEMORY : room;
         if (st == DPAR_OK) {
             gpt_fill(t->g, &s->of[i].p, values);
-            st = set_parameter(s, i, values);
+            st = set_parameter(t, s, i, values, (gpt_real *)there);
         }
     }
-    free(values);
+    st = st == DPAR_OK ? t->mem.wait(t->mem.ctx) : st;
+    if (room == DPAR_OK) {
+        dpar_comm_release(t->world, there);
+    }
     return st;
 }
 
@@ -468,35 +533,38 @@ static void see_gradients(const trainer *t, int32_t layer, view *v)
 }
 
 /* Weights that fsdp has as bf16 become numbers that the model computes with, in `wide`. */
-static const gpt_real *widen(const uint16_t *from, int64_t count, gpt_real *to)
+static dpar_status widen(const trainer *t, const void *from, int64_t count, gpt_real *to)
 {
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
-        float x;
-        memcpy(&x, &bits, 4);
-        to[i] = (gpt_real)x;
-    }
-    return to;
+    dpar_mem_span span;
+    memset(&span, 0, sizeof span);
+    span.to = to;
+    span.from = from;
+    span.count = count;
+    span.to_type = GPT_TYPE;
+    span.from_type = DPAR_BF16;
+    span.scale = 1.0;
+    return t->mem.span(t->mem.ctx, &span, 1);
 }
 
-static void see_weights(const trainer *t, int32_t layer, view *v)
+static dpar_status see_weights(const trainer *t, int32_t layer, view *v)
 {
     gpt_real *wide = t->wide;
     int32_t slot;
-    for (slot = 0; slot < GPT_SLOTS; slot++) {
+    dpar_status st = DPAR_OK;
+    for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK; slot++) {
         const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
         const store *s = &t->stores[k < 0 ? 0 : k];
         if (k >= 0 && s->ddp != NULL) {
             v->weight[slot] = s->array[0] + s->of[i].start;
         } else if (k >= 0 && t->s->bf16) {
-            v->weight[slot] =
-                widen((const uint16_t *)dpar_fsdp_weight(s->fsdp, i), s->numel[i], wide);
+            st = widen(t, dpar_fsdp_weight(s->fsdp, i), s->numel[i], wide);
+            v->weight[slot] = wide;
             wide += s->numel[i];
         } else if (k >= 0) {
             v->weight[slot] = (const gpt_real *)dpar_fsdp_weight(s->fsdp, i);
         }
     }
+    return st;
 }
 
 /* The layer is about to run: its weights come, and in the first backward of a pass room for its
@@ -516,7 +584,7 @@ static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view 
     }
     if (st == DPAR_OK) {
         see_gradients(t, layer, v);
-        see_weights(t, layer, v);
+        st = see_weights(t, layer, v);
     }
     return st;
 }
@@ -589,25 +657,30 @@ static dpar_status finish_pass(trainer *t)
 static dpar_status reduce_table(trainer *t)
 {
     const store *s = &t->stores[TABLE];
-    const size_t bytes = (size_t)t->tied_count * sizeof(gpt_real);
     dpar_status st;
     if (s->params == 0) {
         return DPAR_OK;
     }
     if (s->ddp != NULL) {
         st = dpar_ddp_begin(s->ddp, 1);
-        memcpy(dpar_ddp_gradient(s->ddp, 0), t->tied, bytes);
+        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0), t->tied, t->tied_count);
         st = st == DPAR_OK ? dpar_ddp_ready(s->ddp, 0) : st;
         return st == DPAR_OK ? dpar_ddp_finish(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
     st = st == DPAR_OK ? dpar_fsdp_before(s->fsdp, 0, DPAR_BACKWARD) : st;
     if (st == DPAR_OK) {
-        memcpy(dpar_fsdp_gradient(s->fsdp, 0), t->tied, bytes);
+        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0), t->tied, t->tied_count);
         st = dpar_fsdp_after(s->fsdp, 0, DPAR_BACKWARD);
     }
     st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
     return st == DPAR_OK ? dpar_fsdp_finish(s->fsdp) : st;
+}
+
+/* What of the kept the host reaches too: that of the task's slot. */
+static char *shared_of(const trainer *t, const dpar_stage_task *task)
+{
+    return t->shared + (task->activation > 0 ? task->activation * t->shared_bytes : 0);
 }
 
 /* ---- the pipeline's callbacks ---------------------------------------------------------------- */
@@ -616,7 +689,7 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
 {
     trainer *t = (trainer *)ctx;
     const gpt_real *in = (const gpt_real *)task->in;
-    char *kept = (char *)task->kept;
+    char *kept = (char *)task->kept, *shared = shared_of(t, task);
     const int32_t micro = task->action.micro;
     int32_t last, layer = stage_layers(t, task->action.stage, &last);
     dpar_status st = t->each ? begin_pass(t, micro == t->s->micros - 1) : DPAR_OK;
@@ -624,11 +697,13 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
         gpt_real *out = layer == last - 1 ? (gpt_real *)task->out : t->between[layer & 1];
         view v;
         st = open_layer(t, layer, 0, &v);
+        t->batch[micro].shared = shared;
         if (st == DPAR_OK) {
             st = gpt_forward(t->g, layer, v.weight, &t->batch[micro], in, out, kept);
         }
         st = st == DPAR_OK ? close_layer(t, layer) : st;
         kept += gpt_kept_bytes(t->g, layer);
+        shared += gpt_shared_bytes(t->g, layer);
         in = out;
     }
     return explain(t, st, why);
@@ -640,17 +715,21 @@ static dpar_status go_back(trainer *t, const dpar_stage_task *task, int32_t part
     const gpt_real *dout = (const gpt_real *)task->in;
     const int32_t micro = task->action.micro;
     char *kept = (char *)task->kept, *pending = (char *)task->pending;
+    char *shared = shared_of(t, task);
     int32_t end, layer;
     const int32_t first = stage_layers(t, task->action.stage, &end);
     dpar_status st = DPAR_OK;
     for (layer = first; layer < end; layer++) {
         kept += gpt_kept_bytes(t->g, layer);
+        shared += gpt_shared_bytes(t->g, layer);
         pending += pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
     }
     for (layer = end - 1; layer >= first && st == DPAR_OK; layer--) {
         gpt_real *din = layer == first ? (gpt_real *)task->out : t->between[layer & 1];
         view v;
         kept -= gpt_kept_bytes(t->g, layer);
+        shared -= gpt_shared_bytes(t->g, layer);
+        t->batch[micro].shared = shared;
         pending -= pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
         if ((parts & GPT_INPUT) != 0) {
             st = open_layer(t, layer, 1, &v);
@@ -790,13 +869,15 @@ static dpar_status open_pipeline(trainer *t)
     o.reduce = on_reduce;
     o.ctx = t;
     for (k = 0; k < t->list.stages; k++) {
-        int64_t kept = 0, pending = 0;
+        int64_t kept = 0, shared = 0, pending = 0;
         int32_t end, layer = stage_layers(t, k, &end);
         for (; layer < end && t->list.rank_of[k] == t->at[0]; layer++) {
             kept += gpt_kept_bytes(t->g, layer);
+            shared += gpt_shared_bytes(t->g, layer);
             pending += gpt_pending_bytes(t->g, layer);
         }
         o.activation_bytes = larger(o.activation_bytes, kept);
+        t->shared_bytes = larger(t->shared_bytes, shared);
         o.weight_bytes = larger(o.weight_bytes, pending);
     }
     o.tied = t->tied;
@@ -805,7 +886,7 @@ static dpar_status open_pipeline(trainer *t)
     o.start = t->began;
     o.end = t->ended;
     st = dpar_pipeline_bytes(t->pp, &o, &bytes, &t->why);
-    memory = st == DPAR_OK ? take(t, bytes) : NULL;
+    memory = st == DPAR_OK ? take_plan(t, bytes) : NULL;
     if (memory == NULL) {
         return st == DPAR_OK ? DPAR_E_MEMORY : st;
     }
@@ -815,6 +896,8 @@ static dpar_status open_pipeline(trainer *t)
         t->slot_bytes = (slots.receive + slots.send + local) * between * (int64_t)sizeof(gpt_real) +
                         slots.activation * o.activation_bytes + slots.weight * o.weight_bytes;
         t->registered += t->slot_bytes;
+        t->shared = (char *)gpt_open_shared(slots.activation * t->shared_bytes);
+        st = t->shared != NULL ? DPAR_OK : DPAR_E_MEMORY;
     }
     return st;
 }
@@ -846,43 +929,72 @@ static void read_samples(trainer *t, int64_t step, double scale)
         t->batch[m].targets = ids + t->g->tokens;
         t->batch[m].scale = scale;
         t->batch[m].balance = 1.0 / s->micros;
+        t->batch[m].sum = &t->sums[m];
+        memset(&t->sums[m], 0, sizeof t->sums[m]);
     }
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The 2-norm of all gradients of the model, each counted once: of what tensor-parallel ranks hold
- * several times the first copy; of what ranks hold reduced alike its part. */
+static dpar_status add_squares(const trainer *t, const void *in, int64_t count, int32_t type,
+                               double *sum)
+{
+    dpar_mem_squares q;
+    memset(&q, 0, sizeof q);
+    q.in = in;
+    q.count = count;
+    q.type = type;
+    q.add = 1;
+    q.sum = sum;
+    return t->mem.squares(t->mem.ctx, &q);
+}
+
+/* Of the gradients of a store, of what tensor-parallel ranks hold several times the first copy. */
+static dpar_status squares_of(const trainer *t, const store *s, double *sum)
+{
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    *sum = 0.0;
+    for (i = 0; i < s->params && st == DPAR_OK; i++) {
+        const parameter *q = &s->of[i];
+        dpar_piece piece;
+        if (q->p.copy > 0) {
+            continue;
+        }
+        if (s->ddp != NULL) {
+            st = add_squares(t, dpar_ddp_gradient(s->ddp, i), s->numel[i], GPT_TYPE, sum);
+        } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
+            int64_t count;
+            int32_t type;
+            const char *at = (const char *)dpar_fsdp_reduced(s->fsdp, q->unit, &count, &type);
+            st =
+                add_squares(t, at + piece.in_shard * dpar_type_bytes(type), piece.count, type, sum);
+        }
+    }
+    return st;
+}
+
+/* The 2-norm of all gradients of the model, each counted once: of what ranks hold reduced alike its
+ * part. */
 static dpar_status norm_of(trainer *t, double *norm)
 {
     double sum = 0.0;
-    int32_t k, i;
-    dpar_status st;
-    for (k = 0; k < STORES; k++) {
+    int32_t k;
+    dpar_status st = DPAR_OK;
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        st = squares_of(t, &t->stores[k], &t->squares[k]);
+    }
+    st = st == DPAR_OK ? t->mem.wait(t->mem.ctx) : st;
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
         const store *s = &t->stores[k];
         const int32_t alike = s->ddp != NULL      ? s->all->size
                               : s->across != NULL ? s->across->size
                                                   : 1;
-        double squares = 0.0;
-        for (i = 0; i < s->params; i++) {
-            const parameter *q = &s->of[i];
-            dpar_piece piece;
-            if (q->p.copy > 0) {
-                continue;
-            }
-            if (s->ddp != NULL) {
-                squares += dpar_sum_squares(dpar_ddp_gradient(s->ddp, i), s->numel[i], GPT_TYPE);
-            } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
-                int64_t count;
-                int32_t type;
-                const char *at = (const char *)dpar_fsdp_reduced(s->fsdp, q->unit, &count, &type);
-                squares += dpar_sum_squares(at + piece.in_shard * dpar_type_bytes(type),
-                                            piece.count, type);
-            }
-        }
-        sum += squares / ((double)alike * s->ends);
+        sum += t->squares[k] / ((double)alike * s->ends);
     }
-    st = dpar_all_reduce(t->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(t->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
     *norm = sqrt(sum);
     return st;
 }
@@ -897,16 +1009,22 @@ static dpar_status update(trainer *t, store *s, double rate, double factor)
     s->steps++;
     for (i = 0; i < s->params && st == DPAR_OK; i++) {
         dpar_optimizer_piece piece;
+        dpar_mem_optimize o;
         memset(&piece, 0, sizeof piece);
+        memset(&o, 0, sizeof o);
         piece.weight = s->array[DPAR_FSDP_MASTER] + s->of[i].start;
         piece.gradient = dpar_ddp_gradient(s->ddp, i);
         piece.m = s->array[DPAR_FSDP_MOMENT_1] + s->of[i].start;
         piece.v = s->array[DPAR_FSDP_MOMENT_2] + s->of[i].start;
         piece.weight_type = piece.gradient_type = GPT_TYPE;
         piece.count = s->numel[i];
-        st = dpar_optimizer_step(&s->optimizer, &piece, s->steps, rate, factor);
+        o.optimizer = &s->optimizer;
+        o.piece = &piece;
+        o.t = s->steps;
+        o.rate = rate;
+        o.factor = factor;
+        st = t->mem.optimize(t->mem.ctx, &o);
     }
-    (void)t;
     return st;
 }
 
@@ -927,7 +1045,7 @@ static dpar_status loss_of(trainer *t, double scale, double *loss)
     double sum = 0.0;
     int64_t m;
     for (m = 0; m < t->s->micros && t->at[4] == 0; m++) {
-        sum += scale * t->batch[m].loss;
+        sum += scale * (t->sums[m].loss + t->sums[m].z);
         sum += t->in_model.data->rank == 0 ? t->batch[m].balancing : 0.0;
     }
     *loss = sum;
@@ -946,7 +1064,7 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
         dpar_fsdp_zero(t->stores[k].fsdp);
     }
     if (t->tied != NULL) {
-        memset(t->tied, 0, (size_t)t->tied_count * sizeof *t->tied);
+        gpt_zero(t->g, t->tied, t->tied_count);
     }
     st = t->each ? DPAR_OK : begin_pass(t, 1);
     st = st == DPAR_OK ? dpar_pipeline_run(t->pipe, 1, &t->why) : st;
@@ -997,14 +1115,17 @@ static void configure(trainer *t)
 
 static dpar_status open_model(trainer *t)
 {
-    int64_t bytes = 0;
-    void *memory;
-    dpar_status st = gpt_bytes(&t->config, &t->in_model, &bytes, &t->why);
+    int64_t bytes[GPT_PIECES];
+    void *memory[GPT_PIECES];
+    dpar_status st = gpt_bytes(&t->config, &t->in_model, bytes, &t->why);
     if (anyone(t->world, st != DPAR_OK)) {
         return st != DPAR_OK ? st : DPAR_E_PEER;
     }
-    memory = take(t, bytes);
-    if (anyone(t->world, memory == NULL)) {
+    memory[GPT_PLANS] = take_plan(t, bytes[GPT_PLANS]);
+    memory[GPT_ARRAYS] = take(t, bytes[GPT_ARRAYS]);
+    memory[GPT_SHARED] = t->scratch = gpt_open_shared(bytes[GPT_SHARED]);
+    if (anyone(t->world, memory[GPT_PLANS] == NULL || memory[GPT_ARRAYS] == NULL ||
+                             memory[GPT_SHARED] == NULL)) {
         return DPAR_E_MEMORY;
     }
     return gpt_init(memory, bytes, &t->config, &t->in_model, &t->g, &t->why);
@@ -1037,14 +1158,16 @@ static dpar_status open_rooms(trainer *t)
                   ? (gpt_real *)take(t, t->tied_count * (int64_t)sizeof(gpt_real))
                   : NULL;
     t->batch = (gpt_batch *)calloc((size_t)micros, sizeof *t->batch);
-    t->ids = (int32_t *)calloc((size_t)(2 * micros * t->g->tokens) + 1, sizeof *t->ids);
+    t->ids = (int32_t *)gpt_open_shared(2 * micros * t->g->tokens * (int64_t)sizeof *t->ids);
+    t->sums = (dpar_cross_entropy_sum *)gpt_open_shared(micros * (int64_t)sizeof *t->sums);
+    t->squares = (double *)gpt_open_shared(STORES * (int64_t)sizeof *t->squares);
     t->sample = (int32_t *)calloc((size_t)(t->s->micro * (t->s->length + 1)), sizeof *t->sample);
     if (t->s->trace != NULL) {
         t->began = (int64_t *)calloc(actions, sizeof *t->began);
         t->ended = (int64_t *)calloc(actions, sizeof *t->ended);
     }
     return t->between[0] == NULL || t->between[1] == NULL || t->wide == NULL || t->batch == NULL ||
-                   t->ids == NULL || t->sample == NULL ||
+                   t->ids == NULL || t->sums == NULL || t->squares == NULL || t->sample == NULL ||
                    (t->stores[TABLE].params > 0 && t->tied == NULL)
                ? DPAR_E_MEMORY
                : DPAR_OK;
@@ -1067,7 +1190,8 @@ static int close_all(trainer *t, int bad)
     int32_t k;
     dpar_status st = DPAR_OK;
     if (!bad) {
-        st = dpar_pipeline_close(t->pipe);
+        st = t->mem.wait(t->mem.ctx);
+        st = st == DPAR_OK ? dpar_pipeline_close(t->pipe) : st;
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
             st = dpar_ddp_close(t->stores[k].ddp);
             st = st == DPAR_OK ? dpar_fsdp_close(t->stores[k].fsdp) : st;
@@ -1086,8 +1210,16 @@ static int close_all(trainer *t, int bad)
         free(t->stores[k].numel);
         free(t->stores[k].params_of);
     }
+    for (k = 0; k < t->plans; k++) {
+        free(t->plan[k]);
+    }
+    gpt_close_shared(t->shared);
+    gpt_close_shared(t->scratch);
+    gpt_close_shared(t->ids);
+    gpt_close_shared(t->sums);
+    gpt_close_shared(t->squares);
     free(t->batch);
-    free(t->ids);
+    free(t->staged);
     free(t->sample);
     free(t->began);
     free(t->ended);
@@ -1229,6 +1361,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     }
     t->s = s;
     t->world = world;
+    t->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
     st = open_all(t);
     if (anyone(world, st != DPAR_OK)) {
         (void)explain(t, st, &t->why);
@@ -1348,13 +1481,37 @@ static int rank_main(dpar_comm *world, void *arg)
     return bad;
 }
 
+#ifdef GPT_CUDA
+static int on_gpu(gpu *g, const void *arg)
+{
+    settings s = *(const settings *)arg;
+    return rank_main(g->world, &s);
+}
+
+/* A launcher's ranks, or those that are started here. */
+static int run(settings *s, int none)
+{
+    dpar_start job;
+    double ranks = none;
+    if (find_ranks(&job, &ranks)) {
+        return 2;
+    }
+    silent = job.launcher != DPAR_LAUNCHER_NONE && job.rank > 0;
+    return settle_ranks(s, (int)ranks) || settle(s) ? 2 : run_ranks(&job, s->ranks, on_gpu, s);
+}
+#else
 /* Ranks, from mpirun or from here. */
-static int run(settings *s)
+static int run(settings *s, int ranks)
 {
     dpar_why why;
 #ifdef USE_MPI
     dpar_comm *c = NULL;
     int bad;
+#endif
+    if (settle_ranks(s, ranks) || settle(s)) {
+        return 2;
+    }
+#ifdef USE_MPI
     if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
@@ -1374,6 +1531,7 @@ static int run(settings *s)
     return complain(why.text, NULL) - 1;
 #endif
 }
+#endif
 
 int main(int argc, char **argv)
 {
@@ -1390,7 +1548,7 @@ int main(int argc, char **argv)
         for (i = 1; i < argc && !bad;) {
             i += read_option(&s, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &bad);
         }
-        bad = bad || settle_ranks(&s, ranks) || settle(&s) ? 2 : run(&s);
+        bad = bad ? 2 : run(&s, ranks);
     }
     free(s.bytes);
 #ifdef USE_MPI

@@ -35,6 +35,7 @@ enum {
     DEVICE_XENT,
     DEVICE_MERGE,
     DEVICE_MOMENTS,
+    DEVICE_NORM,
     DEVICE_QUANTIZE,
     DEVICE_DEQUANTIZE,
     DEVICE_MATMUL,
@@ -56,6 +57,7 @@ typedef union device_call {
     dpar_mem_xent xent;
     dpar_mem_merge merge;
     dpar_mem_moments moments;
+    dpar_mem_norm norm;
     dpar_mem_quantize quantize;
     dpar_matmul matmul;
     struct {
@@ -214,6 +216,19 @@ static dpar_status device_numbers(const dpar_mem *host, device_entry *e)
         DEVICE_THERE(c->optimize.copy, void);
         DEVICE_THERE(c->optimize.rest, int16_t);
         return host->optimize(NULL, &c->optimize);
+    case DEVICE_NORM:
+        DEVICE_THERE(c->norm.x.data, void);
+        DEVICE_THERE(c->norm.dy.data, void);
+        DEVICE_THERE(c->norm.to.data, void);
+        DEVICE_THERE(c->norm.scale, const void);
+        DEVICE_THERE(c->norm.shift, const void);
+        DEVICE_THERE(c->norm.all, const double);
+        DEVICE_THERE(c->norm.saved, double);
+        DEVICE_THERE(c->norm.sums, double);
+        DEVICE_THERE(c->norm.total, double);
+        DEVICE_THERE(c->norm.scale_gradient, double);
+        DEVICE_THERE(c->norm.shift_gradient, double);
+        return host->norm(NULL, &c->norm);
     case DEVICE_QUANTIZE:
     case DEVICE_DEQUANTIZE:
         DEVICE_THERE(c->quantize.x, void);
@@ -369,6 +384,7 @@ DEVICE_OPERATION(dot, dot, dpar_mem_dot, DEVICE_DOT)
 DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)
 DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)
 DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)
+DEVICE_OPERATION(norm, norm, dpar_mem_norm, DEVICE_NORM)
 DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)
 DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
 DPARI_UNUSED DEVICE_OPERATION(matmul, matmul, dpar_matmul, DEVICE_MATMUL)
@@ -407,6 +423,7 @@ static void device_fill_table(dpar_mem *m)
     m->xent = device_xent;
     m->merge = device_merge;
     m->moments = device_moments;
+    m->norm = device_norm;
     m->quantize = device_quantize;
     m->dequantize = device_dequantize;
 }
@@ -524,6 +541,12 @@ static DPARI_UNUSED int64_t device_opened(int64_t result)
 {
     device_open();
     return result;
+}
+
+/* Of no meaning here: device_cuda.h */
+static DPARI_UNUSED void device_pinned(dpar_comm *c)
+{
+    (void)c;
 }
 
 /* Memory of a plan: not what is registered, which is the device's. */

@@ -690,9 +690,13 @@ module dpar
         type(c_ptr) :: in_shape = c_null_ptr
         ! the same for out; elements beyond the local shape stay
         type(c_ptr) :: out_shape = c_null_ptr
-        type(c_ptr) :: scratch = c_null_ptr ! NULL: from dpar_comm_alloc, and given back
+        ! of the host. NULL: from dpar_comm_alloc (on a device: pages of the system), and given back
+        type(c_ptr) :: scratch = c_null_ptr
         ! aligned to 64; dpar_x_run_bytes says how many are needed
         integer(c_int64_t) :: scratch_bytes = 0
+        ! on a device: as many of its bytes.
+        type(c_ptr) :: there = c_null_ptr
+        integer(c_int64_t) :: there_bytes = 0
     end type
 
     ! ==== mem ====
@@ -923,6 +927,47 @@ module dpar
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
+    ! A norm of spatial.h, what is of one rank.
+    ! saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments in `all`, merged in the
+    ! order of the ranks.
+    integer(c_int32_t), parameter :: DPAR_MEM_NORM_MERGE = 0
+    integer(c_int32_t), parameter :: DPAR_MEM_NORM_APPLY = 1 ! to = inverse scale (x - mean) + shift
+    ! sums[plane] = sum of dy, inverse times sum of dy (x - mean).
+    integer(c_int32_t), parameter :: DPAR_MEM_NORM_SUMS = 2
+    ! to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] / n), n = total[2] or, if
+    ! that is less, 1
+    integer(c_int32_t), parameter :: DPAR_MEM_NORM_GRADIENT = 3
+
+    type, bind(c) :: dpar_mem_planes
+        ! the first point of plane 0; NULL where no phase of this call needs it
+        type(c_ptr) :: data = c_null_ptr
+        integer(c_int64_t) :: step = 0 ! elements from plane to plane
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+    end type
+
+    type, bind(c) :: dpar_mem_norm
+        integer(c_int32_t) :: phase = 0
+        integer(c_int32_t) :: type = 0 ! of x, dy, to, scale, shift: F64, F32
+        integer(c_int64_t) :: planes = 0 ! samples x channels
+        integer(c_int32_t) :: channels = 0 ! as moments
+        integer(c_int32_t) :: groups = 0
+        integer(c_int32_t) :: ranks = 0 ! MERGE: of `all`
+        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MAX_DIMS
+        type(dpar_mem_planes) :: x ! to may be x or dy
+        type(dpar_mem_planes) :: dy
+        type(dpar_mem_planes) :: to
+        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
+        type(c_ptr) :: scale = c_null_ptr ! [channels]; NULL: 1, 0
+        type(c_ptr) :: shift = c_null_ptr
+        real(c_double) :: epsilon = 0.0_c_double
+        type(c_ptr) :: all = c_null_ptr ! [ranks][sets][3]
+        type(c_ptr) :: saved = c_null_ptr ! [sets][2]; MERGE writes, the others read it
+        type(c_ptr) :: sums = c_null_ptr ! [planes][2], [sets][3]
+        type(c_ptr) :: total = c_null_ptr
+        type(c_ptr) :: scale_gradient = c_null_ptr ! [channels]; may be NULL
+        type(c_ptr) :: shift_gradient = c_null_ptr
+    end type
+
     ! Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all
     ! in F32 (F64 rounded to it first), each operation rounded to nearest even.
     type, bind(c) :: dpar_mem_quantize
@@ -967,6 +1012,7 @@ module dpar
         type(c_funptr) :: moments = c_null_funptr
         type(c_funptr) :: quantize = c_null_funptr
         type(c_funptr) :: dequantize = c_null_funptr
+        type(c_funptr) :: norm = c_null_funptr
     end type
 
     ! ==== halo_exchange ====
@@ -2767,7 +2813,7 @@ module dpar
         ! ==== move ====
 
         ! Copies the box of a send (`extent` elements from mine[]) out of array[shape] into
-        ! message[], in C order.
+        ! message[], in C order, in the host's memory.
         function dpar_box_pack(t, shape, array, type, message, why) bind(c)
             import
             type(dpar_transfer), intent(in), target :: t

@@ -34,13 +34,12 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          0, 0);
     }
     for (d = 0; d < j->dims; d++) {
-        int64_t side;
         if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
             return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
                              j->width[d], 0);
         }
         if (j->cells[d] > INT64_C(1) << 60 ||
-            !dpari_mul(cells, side = j->cells[d] + 2 * j->width[d], &cells) ||
+            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
             cells > INT64_MAX / 4 / j->bytes) {
             return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
         }

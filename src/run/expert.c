@@ -8,6 +8,7 @@
 #include "comm.h"
 #include "elements.h"
 #include "kernel.h"
+#include "mem_run.h"
 #include "peers.h"
 
 /* ---- the gate -------------------------------------------------------------------------------- */
@@ -240,6 +241,7 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
     }
     if (c != NULL) {
         st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
         dpari_gate_loads(g, sums, load);
@@ -322,6 +324,8 @@ DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
+enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
+
 /* The capacity's factor in millionths; 0: out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts *l)
 {
@@ -395,12 +399,37 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
+static int32_t dpari_expert_weights(const dpar_experts *l)
+{
+    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* What holds rows, from `used` on; with them what a device reads of a routing. */
+static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *used)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t most = l->tokens * l->choices;
+    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, most, row);
+    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    if (c->mem != NULL) {
+        p->place = (int32_t *)dpari_room_take(&room, most, 4);
+        p->token = (int32_t *)dpari_room_take(&room, most, 4);
+        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+    }
+    *used = room.used;
+}
+
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
 static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
 {
     const dpar_experts *l = &p->layer;
     const int64_t ranks = c->size, experts = l->experts.count;
-    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -422,12 +451,18 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    p->packed = dpari_room_take(&used, l->tokens * l->choices, row);
-    p->staged = p->own > 1 && ranks > 1 ? dpari_room_take(&used, p->most, row) : NULL;
+    if (c->mem != NULL) { /* rows lie there */
+        p->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+        p->device_bytes = 0;
+        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+    } else {
+        dpari_expert_buffers(p, c, memory, &used.used);
+    }
     return used.used;
 }
 
-/* The same of a routing. */
+/* The same of a routing. Others read the first four arrays at the same places of theirs. */
 static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
                                         dpar_experts_routing *r, unsigned char *memory)
 {
@@ -446,6 +481,7 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
     r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
@@ -487,6 +523,37 @@ static uint64_t dpari_expert_hash(const dpar_experts *l)
     return dpari_hash(h, l->width);
 }
 
+/* Memory of the communicator's device, whose table has what is needed. */
+static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+{
+    dpar_comm *c = p->comm;
+    const dpar_mem *m = c->mem;
+    dpar_status st;
+    if (m->wait == NULL || m->span == NULL || m->gather == NULL || m->combine == NULL ||
+        m->dot == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "experts need wait, span, gather, combine and dot of comm->mem", 0, 0, 0,
+                         0);
+    }
+    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+    }
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+{
+    dpar_status st = DPAR_OK;
+    if (plan != NULL && plan->device != NULL) {
+        st = dpari_do_wait(plan->comm);
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+    return st;
+}
+
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
@@ -494,16 +561,12 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
     uint64_t hash = 0;
     int64_t need = 0, each = 0;
-    int32_t i;
+    int32_t i, taken = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_experts_bytes(c, layer, &need, &each, why);
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_say(DPAR_E_ARG, why, "experts need the host's memory, not a device's", 0, 0, 0,
-                       0);
-    }
     if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
         st = dpari_say(DPAR_E_ROOM, why,
                        "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",
@@ -521,12 +584,16 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->own;
         }
+        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+        taken = p->device != NULL;
     }
     st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
                      "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
                      why);
     if (st == DPAR_OK) {
         *plan = p;
+    } else if (taken) {
+        (void)dpar_experts_close(p);
     }
     return st;
 }
@@ -622,11 +689,6 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[below] = moved;
         at = below;
     }
-}
-
-static int32_t dpari_expert_weights(const dpar_experts *l)
-{
-    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
@@ -767,6 +829,14 @@ static void dpari_expert_grant(dpar_experts_plan *p)
     }
 }
 
+/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
+static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
+                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+{
+    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+}
+
 /* The exchange; with DROP_LATE there and back. */
 static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
                                      const int32_t *chosen)
@@ -774,12 +844,12 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
     dpar_status st;
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->tokens, 0);
-    st = dpari_expert_send(p, p->tell, p->told, p->hear, p->heard, DPAR_I32);
+    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
     if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
         return st;
     }
     dpari_expert_grant(p);
-    st = dpari_expert_send(p, p->hear, p->heard, p->tell, p->told, DPAR_I32);
+    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
     if (st == DPAR_OK) {
         dpari_expert_sort(p, r->tokens, 1);
         dpari_expert_late(p, r, chosen, p->tally);
@@ -840,6 +910,14 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
             r->choice[r->place[i]] = (int32_t)i;
         }
     }
+    for (i = 0; r->token != NULL && i < r->kept; i++) {
+        r->token[i] = r->choice[i] / p->layer.choices;
+    }
+}
+
+static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -856,6 +934,10 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
         return dpari_expert_wrong(plan->comm, &said, why);
     }
+    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
     dpari_zero(r, sizeof *r);
     r->tokens = tokens;
     (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
@@ -865,8 +947,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(plan, r, chosen, weight);
     st = dpari_expert_tell(plan, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", plan->comm->why.text, sizeof plan->comm->why.text, 0, 0,
-                              0, 0);
+        return dpari_expert_ended(plan->comm, st, why);
     }
     plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -1029,22 +1110,40 @@ static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_rou
     dpari_kern_rows_end(stream);
 }
 
+/* Bytes as they are; 1, or 0 when there are none. */
+static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
+{
+    dpari_zero(s, sizeof *s);
+    s->to = to;
+    s->from = from;
+    s->count = bytes;
+    s->to_type = s->from_type = DPAR_U8;
+    s->scale = 1.0;
+    return bytes > 0;
+}
+
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static void dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
-                               const void *from, int back)
+static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      void *to, const void *from, int back)
 {
     const dpar_experts *l = &p->layer;
     int64_t at = 0;
-    int32_t rank, e;
+    int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
         for (e = 0; e < p->own; e++) {
             const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
-            dpari_kern_copy(dpari_expert_at(to, l, back ? at : row),
-                            dpari_expert_in(from, l, back ? row : at),
-                            r->piece[piece] * dpari_expert_row(l), 0);
+            void *t = dpari_expert_at(to, l, back ? at : row);
+            const void *f = dpari_expert_in(from, l, back ? row : at);
+            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
+            if (p->comm->mem == NULL) {
+                dpari_kern_copy(t, f, bytes, 0);
+            } else {
+                n += dpari_expert_span(&p->span[n], t, f, bytes);
+            }
             at += r->piece[piece];
         }
     }
+    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
 }
 
 /* Elements to and from each rank. */
@@ -1200,7 +1299,135 @@ static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing
     }
 }
 
+/* ---- in a device's memory -------------------------------------------------------------------- */
+
+/* The routing's numbers, where the last operation was of another one. */
+static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t n = 0;
+    dpar_status st = DPAR_OK;
+    if (p->there == r && p->there_tag == r->tag) {
+        return DPAR_OK;
+    }
+    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    p->there = r;
+    p->there_tag = r->tag;
+    return st;
+}
+
+/* to[i] = from[index[i]] of `bytes` each. */
+static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+                                       const int32_t *index, int64_t rows, int64_t bytes)
+{
+    dpar_mem_gather g;
+    dpari_zero(&g, sizeof g);
+    g.to = to;
+    g.from = from;
+    g.rows = rows;
+    g.bytes = g.to_step = g.from_step = bytes;
+    g.index.at = index;
+    g.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+}
+
+/* to[i] = the sum of k rows, each times its weight. */
+static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+                                        const void *weight, const int32_t *index, int64_t rows,
+                                        int64_t k)
+{
+    dpar_mem_combine m;
+    dpari_zero(&m, sizeof m);
+    m.to = to;
+    m.from = from;
+    m.weight = weight;
+    m.rows = rows;
+    m.k = k;
+    m.width = p->layer.width;
+    m.to_type = m.from_type = p->layer.type;
+    m.weight_type = dpari_expert_weights(&p->layer);
+    m.index.at = index;
+    m.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+}
+
+static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *from, const void *weight)
+{
+    dpar_status st = dpari_expert_index(p, r);
+    if (st == DPAR_OK && weight == NULL) {
+        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
+                                   dpari_expert_row(&p->layer));
+    }
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+                       : st;
+    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
+                         : st;
+}
+
+static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *dy, const void *kept, void *dweight)
+{
+    const int32_t type = dpari_expert_weights(&p->layer);
+    const dpar_status st = dpari_expert_index(p, r);
+    dpar_mem_dot d;
+    if (st != DPAR_OK || r->kept == 0) {
+        return st != DPAR_OK ? st
+                             : dpari_do_copy(p->comm, dweight, NULL,
+                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = dweight;
+    d.a = dy;
+    d.b = kept;
+    d.rows = dpari_expert_choices(p, r);
+    d.k = p->layer.choices;
+    d.width = p->layer.width;
+    d.to_type = type;
+    d.type = p->layer.type;
+    d.index.at = p->place;
+    d.index.type = DPAR_I32;
+    return dpari_do_dot(p->comm, &d);
+}
+
 /* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of kept choices, as they are sent. */
+static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *from, const void *weight)
+{
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_pack_there(p, r, from, weight);
+    }
+    for (i = 0; i < r->kept; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Each token's sum of what came. */
+static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      const void *came, const void *weight, void *out)
+{
+    int64_t e;
+    if (p->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(p, r);
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
+                                                    p->layer.choices)
+                             : st;
+    }
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    return DPAR_OK;
+}
 
 /* Rows of tokens, times weights (NULL: as they are), to their experts. */
 static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
@@ -1208,7 +1435,6 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
 {
     void *to = p->staged != NULL ? p->staged : rows;
     dpari_peers peers;
-    int64_t i;
     dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 0);
@@ -1218,17 +1444,11 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
         }
         return st;
     }
-    for (i = 0; i < r->kept && st == DPAR_OK; i++) {
-        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
-                          1, weight, 0);
-    }
+    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
     dpari_expert_sizes(p, r);
     st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
                        : st;
-    if (st == DPAR_OK && to != rows) {
-        dpari_expert_group(p, r, rows, to, 0);
-    }
-    return st;
+    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
 }
 
 /* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
@@ -1238,7 +1458,6 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
 {
     void *came = kept != NULL ? kept : p->packed;
     dpari_peers peers;
-    int64_t e;
     dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 1);
@@ -1251,19 +1470,32 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
         return st;
     }
     if (st == DPAR_OK && p->staged != NULL) {
-        dpari_expert_group(p, r, p->staged, rows, 1);
+        st = dpari_expert_group(p, r, p->staged, rows, 1);
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
     st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
-    for (e = 0; e < p->layer.experts.count; e++) {
-        p->from[e] = came;
-        p->fill[e] = 0;
+    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+}
+
+/* dweight[tokens][k] = dy . result. */
+static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *dy, const void *kept, void *dweight)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_dots_there(p, r, dy, kept, dweight);
     }
-    if (st == DPAR_OK) {
-        dpari_expert_sums(p, r, weight, NULL, out, 0);
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        double sum = 0.0;
+        if (r->place[i] >= 0) {
+            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
+                                   dpari_expert_in(kept, l, r->place[i]), l);
+        }
+        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* Are the arrays there that have elements? */
@@ -1308,21 +1540,13 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
 {
     const int there = dy != NULL && weight != NULL &&
                       (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
-    const dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
-    int64_t i;
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
+    if (st == DPAR_OK && dweight != NULL) {
+        st = dpari_expert_dots(plan, route, dy, kept, dweight);
     }
-    for (i = 0; dweight != NULL && i < dpari_expert_choices(plan, route); i++) {
-        const dpar_experts *l = &plan->layer;
-        double sum = 0.0;
-        if (route->place[i] >= 0) {
-            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
-                                   dpari_expert_in(kept, l, route->place[i]), l);
-        }
-        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
-    }
-    return dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows);
+    return st == DPAR_OK
+               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               : st;
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,

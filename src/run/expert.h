@@ -21,6 +21,8 @@
  *     dpar_experts_dispatch_backward(plan, route, drows, dx);
  *     dpar_gate_backward(&gate, tokens, logits, chosen, dweight, NULL, dlogits, scratch, &why);
  *
+ *     dpar_experts_close(plan);             where it works in a device's memory
+ *
  * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
  * one after the other that is the order of one rank, so that an expert's sums have the same bits.
  * A token's results are summed in the order of its choices, in f64, rounded to the type once.
@@ -39,6 +41,18 @@
  * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
  * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
  * returns before.
+ *
+ * In a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there, and dispatch, combine and their backward order work on its stream: they wait for nothing
+ * and allocate nothing. What decides is the host's: `chosen`, and the weights that route reads
+ * (DROP_LIGHT_OWN alone), lie where the CPU reads them, downloaded, and waited for, by you; so do
+ * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * for each choice with the first operation of a routing after another's. route waits for the stream
+ * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * before. So these are no calls for a captured graph. The gate's functions are the host's: give
+ * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
+ * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
+ * becomes 0, and sums of dweight, whose order is the device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
@@ -101,7 +115,8 @@ typedef struct dpar_gate_load {
  * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
  * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
- * sequence). What is wrong on one rank (E_ARG) breaks the communicator. */
+ * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
+ * communicator. */
 DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
@@ -162,13 +177,19 @@ typedef struct dpar_experts_plan {
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
-    int32_t routes, room;
+    int32_t routes, there_tag;
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
     const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
     double *by;        /* [2][k]: the rows that are added up, and their weights */
     struct dpari_peer *peer;
     void *packed, *staged;
+    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* of each kept row */
+    const struct dpar_experts_routing *there;
+    dpar_mem_span *span; /* [ranks][own] */
 } dpar_experts_plan;
 
 /* Where the tokens of one layer and micro-batch go, from forward to the end of backward. Read it.
@@ -188,39 +209,46 @@ typedef struct dpar_experts_routing {
     int64_t *piece;  /* [ranks][own] */
     int64_t *start;  /* [experts] the first kept row of each */
     int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
     int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
     int32_t room;
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
  * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
- * and little more) on this rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+ * and little more) on this rank. With comm->mem that room is the device's, and no part of *bytes.
+ * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); cuts of RAGGED stay the
- * caller's, as long. One plan does all layers of this shape, one function at a time. COLLECTIVE:
- * one all-reduce. Errors as above, E_ROOM; E_MISMATCH when ranks gave different layers. What fails
- * on one rank fails on all. */
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc, with comm->mem the
+ * host's: then rows' room, 12 + bytes(weight) for each of tokens k besides, is of dpar_comm_alloc
+ * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
+ * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
+ * ranks gave different layers; E_UNKNOWN where comm->mem has no wait, span, gather, combine or dot,
+ * E_MEMORY where it has no room. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
+/* Gives back what init took of a device's memory, when its stream is done with it; without one
+ * there is nothing to do. Local. NULL is fine. */
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, best of dpar_comm_alloc: of the routing while it is used. chosen[tokens][k]: experts, each at
- * most once for a token, and -1 for no choice (padding); as dpar_gate_forward gives them. weight:
- * read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to
- * rank and from call to call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks
- * when DROP_NONE's rows are too few on one of them, with the numbers: nothing has happened then,
- * the plan is as good as before. What else is wrong on one rank (E_ARG) breaks the communicator.
- * O(tokens k + ranks own k
- * + experts), LIGHT_OWN log more. */
+ * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
+ * chosen[tokens][k]: experts, each at most once for a token, and -1 for no choice (padding); as
+ * dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0
+ * .. layer.tokens, different from rank to rank and from call to call. COLLECTIVE: all-to-alls of
+ * the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are too few on one of them, with
+ * the numbers: nothing has happened then, the plan is as good as before. What else is wrong on one
+ * rank (E_ARG) breaks the communicator. O(tokens k + ranks own k + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         int64_t tokens, const int32_t *chosen, const void *weight,
                                         dpar_experts_routing **routing, dpar_why *why);
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
  * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with MPI
- * or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as comm.h. */
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with
+ * MPI, a device's memory or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as
+ * comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,
                                            void *rows);

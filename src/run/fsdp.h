@@ -189,9 +189,10 @@ DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
 /* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
- * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine). A full checkpoint
- * is that of all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard.
- * E_ARG: no such array or unit; then errors as comm.h. */
+ * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine), the device's where
+ * shard->mem is one's: another is E_ARG on that rank, and others wait. A full checkpoint is that of
+ * all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard. E_ARG: no
+ * such array or unit; then errors as comm.h. */
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
 
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of

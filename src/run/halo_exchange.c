@@ -1047,10 +1047,12 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
+    p.beside = op == DPAR_SUM ? it->beside : 0;
     p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
     dpari_stride_prepare(&it->take, &p);
     p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
     p.back = 0;
+    p.beside = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
@@ -1466,6 +1468,45 @@ static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int6
     }
 }
 
+/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
+ * It is packed by then; both lie in the same lines, which are then written once. */
+static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                             const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t gap = a->mine_at - b->mine_at;
+    int64_t k;
+    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
+        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
+        !dpari_hx_mates(a, b)) {
+        return 0;
+    }
+    for (k = p->s; k < p->s + p->s_items; k++) {
+        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    int64_t i, j;
+    for (i = p->r; i < p->r + p->r_items; i++) {
+        dpari_hx_item *a = &x->item[i];
+        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+            dpari_hx_item *b = &x->item[j];
+            if (dpari_hx_may_wipe(x, p, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+                a->wiper = j - i;
+                dpari_hx_prepare(x, b, DPAR_SUM);
+                a->give.clear = b->take.beside == 0;
+            }
+        }
+    }
+}
+
 /* hash[0] is of R: what one receives the other sends. */
 static void dpari_hx_finish_items(dpar_halo_exchange *x)
 {
@@ -1484,6 +1525,7 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
+        dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
         dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
     }

@@ -168,14 +168,15 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; dim after dim, the first dim first, when ordered; never of arrival), and
- * the halos become 0: then neither own cells nor halos
- * may be read or written until end. A rank may wait here for peers that have not yet read what it
- * packed two exchanges ago. COLLECTIVE, in the same order on all ranks of c (E_MISMATCH for ranks
- * that notice another mode); ranks wait for their peers alone. E_PEER, E_TIMEOUT as comm.h: such an
- * error breaks the communicator, its sentence is c->why. E_ARG: another exchange of this plan has
- * not ended (several plans may be under way at a time, also over the same fields if what one
- * writes no other reads); an op or a type that does not combine. */
+ * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
+ * memory may be by themselves and a device's are not; never of arrival), and the halos become 0:
+ * then neither own cells nor halos may be read or written until end. A rank may wait here for peers
+ * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
+ * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+ * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
+ * E_ARG: another exchange of this plan has not ended (several plans may be under way at a time,
+ * also over the same fields if what one writes no other reads); an op or a type that does not
+ * combine. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for

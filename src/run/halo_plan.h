@@ -30,6 +30,7 @@ enum {
     DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
+    DPARI_HX_BESIDE = 64, /* bytes between cells that surely share lines */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -83,6 +84,10 @@ typedef struct dpari_hx_item {
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     dpari_hx_few given, taken;
+    int64_t beside; /* of S: elements from each of its cells to one of the halo that becomes 0 when
+                       the sum is made; 0: none does */
+    int64_t wiper;  /* of R: so many items on is that of S which makes it 0; 0: none: it is made 0
+                       when it is given */
     int64_t mine_at, theirs_at; /* bytes */
     int64_t pack_at, take_at;   /* bytes in the staging memory */
     dpari_stride give, take;

@@ -344,8 +344,18 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
     }
-    if (x->elsewhere) {
-        dpari_hx_move(x, first, n, 1);
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
+ * last of it has come. */
+static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    const double began = dpari_hx_clock(x);
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(x, p->r, p->r_items, 1);
+    } else {
+        dpari_hx_move(x, p->s, p->s_items, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
@@ -545,7 +555,10 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (x->mode == DPAR_HALO_ADJOINT) {
             dpari_hx_take(x, p->s, p->s_items);
         }
-        st = x->elsewhere ? dpari_hx_settle(x) : st;
+        if (x->elsewhere) {
+            dpari_hx_take_elsewhere(x, p);
+            st = dpari_hx_settle(x);
+        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -651,6 +664,10 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+        for (k = 0; k < x->step[s].r_items; k++) {
+            dpari_hx_item *it = &x->item[x->step[s].r + k];
+            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
         }
         dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
     }

@@ -409,17 +409,25 @@ static void dpari_kern_divide_integers(dpari_kern_quad *x, int32_t type, int32_t
     }
 }
 
+/* x = x / by, for each of a quad's four vectors. */
+#define DPARI_KERN_DIVIDE(TYPE)                                                                    \
+    do {                                                                                           \
+        x->a = (dpari_kern_u4)((TYPE)x->a / by);                                                   \
+        x->b = (dpari_kern_u4)((TYPE)x->b / by);                                                   \
+        x->c = (dpari_kern_u4)((TYPE)x->c / by);                                                   \
+        x->d = (dpari_kern_u4)((TYPE)x->d / by);                                                   \
+    } while (0)
+
 DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32_t n)
 {
     const float nf = (float)n;
     const double nd = n;
-    const dpari_kern_quad *y = x;
     if (type == DPAR_F64) {
         const dpari_kern_d2 by = {nd, nd};
-        DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
+        DPARI_KERN_DIVIDE(dpari_kern_d2);
     } else if (type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
         const dpari_kern_f4 by = {nf, nf, nf, nf};
-        DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
+        DPARI_KERN_DIVIDE(dpari_kern_f4);
     } else {
         dpari_kern_quad z = *x; /* so that only here the address of one is taken */
         dpari_kern_divide_integers(&z, type, n);

@@ -745,14 +745,19 @@ DPARI_API double dpari_moments_total(const double *x, int64_t count)
 }
 
 /* Some elements of a row as doubles. */
-static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                               double *to)
+DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
+                                  int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64) {
         const double *from = (const double *)x + at;
         for (i = 0; i < count; i++) {
             to[i] = from[i * step];
+        }
+    } else if (type == DPAR_F32 && step == 1) {
+        const float *from = (const float *)x + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (double)from[i];
         }
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
@@ -1051,6 +1056,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.xent = dpari_mem_xent;
     m.merge = dpari_mem_merge;
     m.moments = dpari_mem_moments;
+    m.norm = dpari_mem_norm;
     m.quantize = dpari_mem_quantize;
     m.dequantize = dpari_mem_dequantize;
     return m;
@@ -1109,9 +1115,12 @@ DPARI_DO(squares)
 DPARI_DO(optimize)
 DPARI_DO(gather)
 DPARI_DO(scatter)
+DPARI_DO(combine)
 DPARI_DO(dot)
 DPARI_DO(xent)
 DPARI_DO(merge)
+DPARI_DO(moments)
+DPARI_DO(norm)
 
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add)

@@ -242,6 +242,41 @@ typedef struct dpar_mem_moments {
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
+/* A norm of spatial.h, what is of one rank. The sets are those of moments. In f64, with inverse and
+ * mean from saved, scale and shift of the channel; sums in an order that is fixed by the sizes. */
+enum {
+    DPAR_MEM_NORM_MERGE,   /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
+                              in `all`, merged in the order of the ranks; without points mean 0 */
+    DPAR_MEM_NORM_APPLY,   /* to = inverse scale (x - mean) + shift */
+    DPAR_MEM_NORM_SUMS,    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean);
+                              total[set] = sum over its planes, in order, of scale sums[plane], and
+                              of points; both of sums[plane] are added, in order of the samples, to
+                              shift_gradient and scale_gradient[channel] */
+    DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
+                              n), n = total[2] or, if that is less, 1 */
+};
+typedef struct dpar_mem_planes {
+    void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
+    int64_t step; /* elements from plane to plane */
+    int64_t stride[DPAR_MAX_DIMS];
+} dpar_mem_planes;
+typedef struct dpar_mem_norm {
+    int32_t phase;
+    int32_t type;              /* of x, dy, to, scale, shift: F64, F32 */
+    int64_t planes;            /* samples x channels */
+    int32_t channels, groups;  /* as moments */
+    int32_t ranks;             /* MERGE: of `all` */
+    int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
+    dpar_mem_planes x, dy, to; /* to may be x or dy */
+    int64_t extent[DPAR_MAX_DIMS];
+    const void *scale, *shift; /* [channels]; NULL: 1, 0 */
+    double epsilon;
+    const double *all;                       /* [ranks][sets][3] */
+    double *saved;                           /* [sets][2]; MERGE writes, the others read it */
+    double *sums, *total;                    /* [planes][2], [sets][3] */
+    double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
+} dpar_mem_norm;
+
 /* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
  * F32 (F64 rounded to it first), each operation rounded to nearest even:
  *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
@@ -278,7 +313,9 @@ typedef struct dpar_mem {
     /* Returns when all moves and operations are done. */
     dpar_status (*wait)(void *ctx);
     /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice. */
+     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
+     * Whole pages are locked, and CUDA copies no array of which a part is: memory of plans (of ddp,
+     * fsdp, halos, the others) best begins and ends with pages of its own. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
     /* n spans, of which none writes what another one reads or writes. */
@@ -297,6 +334,7 @@ typedef struct dpar_mem {
     dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
     dpar_status (*quantize)(void *ctx, const dpar_mem_quantize *quantize);
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
+    dpar_status (*norm)(void *ctx, const dpar_mem_norm *norm);
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
@@ -304,9 +342,9 @@ typedef struct dpar_mem {
 DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge
- * and moments, where roots, exponentials and orders of sums may differ in the last bits of f64.
- * wait, pin and unpin do nothing. Local. */
+ * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge,
+ * moments and norm, where roots, exponentials and orders of sums may differ in the last bits of
+ * f64. wait, pin and unpin do nothing. Local. */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 #endif

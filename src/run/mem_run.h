@@ -15,7 +15,11 @@ DPARI_API dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s);
 DPARI_API dpar_status dpari_mem_xent(void *ctx, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
+/* Some elements of a row, `step` apart, as doubles. */
+DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
+                                  int64_t count, double *to);
 /* A sum in f64 in four chains. */
 DPARI_API double dpari_moments_total(const double *x, int64_t count);
 
@@ -29,9 +33,12 @@ DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *s);
 DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *o);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
+DPARI_API dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *m);
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
+DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *m);
 /* `bytes` as they are, or zeros (from NULL). */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */

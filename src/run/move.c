@@ -10,10 +10,14 @@
 #include "agree.h"
 #include "comm.h"
 #include "kernel.h"
+#include "mem_run.h"
 #include "os.h"
+
+struct dpari_move;
 
 /* A local array. One of the pointers is set: what is read from, what is written to. */
 typedef struct dpari_move_array {
+    struct dpari_move *there; /* in a device's memory; NULL: in the host's */
     int32_t dims, bytes, type;
     int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
     const unsigned char *from;
@@ -75,8 +79,18 @@ typedef struct dpari_move {
     int64_t stamp;
     const void **part;         /* what is reduced at once: array, messages; twice */
     int64_t *count;            /* collective: counts and begins of both sides */
-    unsigned char *next, *end; /* scratch that is left */
+    unsigned char *next;       /* scratch that is left */
+    unsigned char *next_there; /* on a device: so, for messages; */
+    unsigned char *stage;      /* for parts that are reduced at once, */
+    dpar_mem_box *box;         /* and what is to be moved there, together */
+    int32_t boxes;
 } dpari_move;
+
+enum {
+    DPARI_MOVE_BOXES = 64,
+    DPARI_MOVE_STAGE = 1 << 16, /* bytes of a part */
+    DPARI_MOVE_ZERO = 64        /* bytes, on a device */
+};
 
 /* Where transfers come from: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
@@ -90,7 +104,8 @@ typedef struct dpari_move_source {
 /* What one direction adds up to. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* something is combined */
+    int32_t ops;   /* something is combined, */
+    int32_t hard;  /* averaged or multiplied, */
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
@@ -247,9 +262,61 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
     dpari_box_units(b);
 }
 
+/* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
+static void dpari_move_flush(dpari_move *m)
+{
+    if (m->boxes > 0) {
+        (void)dpari_do_move(m->c, m->box, m->boxes);
+    }
+    m->boxes = 0;
+}
+
+/* A box more; those that go together are of one op. */
+static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
+{
+    dpar_mem_box *b;
+    if (m->boxes == DPARI_MOVE_BOXES || (m->boxes > 0 && m->box[0].op != op)) {
+        dpari_move_flush(m);
+    }
+    b = &m->box[m->boxes++];
+    dpari_zero(b, sizeof *b);
+    b->op = op;
+    b->to_type = b->from_type = b->through = m->type;
+    return b;
+}
+
+/* Elements [begin, end) of a box between its array and a message, on the device. */
+static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                             int64_t end, unsigned char *message, int pack, int32_t op)
+{
+    unsigned char *array = pack ? (unsigned char *)(uintptr_t)a->from : a->to;
+    while (begin < end) {
+        int64_t at, dense, length[DPAR_MAX_DIMS];
+        const int64_t n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpar_mem_box *b = dpari_move_box_there(a->there, op);
+        int32_t d;
+        b->to = pack ? message : array + at * a->bytes;
+        b->from = pack ? array + at * a->bytes : message;
+        b->dims = a->dims;
+        for (d = 0, dense = n; d < a->dims; d++) {
+            const int64_t step = dpari_item_step(a, it, d);
+            dense /= length[d];
+            b->extent[d] = length[d];
+            b->to_stride[d] = pack ? dense : step;
+            b->from_stride[d] = pack ? step : dense;
+        }
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
 static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                             int64_t end, unsigned char *message)
 {
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, message, 1, DPAR_COPY);
+        return;
+    }
     while (begin < end) {
         int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
         dpari_move_box b;
@@ -263,6 +330,10 @@ static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it
 static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                               int64_t end, const unsigned char *message)
 {
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
+        return;
+    }
     while (begin < end) {
         int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
         dpari_move_box b;
@@ -301,6 +372,62 @@ static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *i
     return at;
 }
 
+/* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
+static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_item *it,
+                                    int64_t begin, int64_t end, const void **part, int32_t parts,
+                                    int32_t op)
+{
+    dpari_move *m = a->there;
+    const int64_t most = DPARI_MOVE_STAGE / a->bytes;
+    unsigned char *result = m->stage + (int64_t)parts * DPARI_MOVE_STAGE;
+    dpari_move_array here = *a;
+    dpar_mem_reduce r;
+    int64_t i, n;
+    int32_t k;
+    here.from = a->to;
+    dpari_zero(&r, sizeof r);
+    r.to = result;
+    r.from = m->stage;
+    r.parts = parts;
+    r.stride = most;
+    r.to_type = r.from_type = a->type;
+    r.sums = a->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    r.op = op;
+    r.scale = 1.0;
+    for (i = begin; i < end; i += n) {
+        n = r.count = dpari_least(end - i, most);
+        dpari_item_pack(&here, it, i, i + n, m->stage);
+        for (k = 1; k < parts; k++) {
+            dpar_mem_box *b = dpari_move_box_there(m, DPAR_COPY);
+            b->to = m->stage + (int64_t)k * DPARI_MOVE_STAGE;
+            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * a->bytes;
+            b->dims = 1;
+            b->extent[0] = n;
+            b->to_stride[0] = b->from_stride[0] = 1;
+        }
+        dpari_move_flush(m);
+        (void)dpari_do_reduce(m->c, &r);
+        dpari_item_unpack(a, it, i, i + n, result);
+        dpari_move_flush(m);
+    }
+}
+
+static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move_item *it,
+                                     int64_t begin, int64_t end, const void **part, int32_t parts,
+                                     int32_t op)
+{
+    int32_t k;
+    dpari_move_flush(a->there);
+    if (op == DPAR_AVG || op == DPAR_PRODUCT || (a->bytes == 2 && parts > 2)) {
+        dpari_item_reduce_there(a, it, begin, end, part, parts, op);
+        return;
+    }
+    for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
+    }
+    dpari_move_flush(a->there);
+}
+
 /* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
  * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
  * where they lie, others in a buffer. */
@@ -316,6 +443,10 @@ static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item 
     const void **shifted = part + parts;
     dpari_move_array here = *a;
     int64_t i, n;
+    if (a->there != NULL) {
+        dpari_item_combine_there(a, it, begin, end, part, parts, op);
+        return;
+    }
     here.from = a->to;
     for (i = begin; i < end; i += n) {
         const int64_t row = dpari_least(end - i, run - i % run);
@@ -345,6 +476,18 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
 {
     dpari_move_box b;
     int32_t d;
+    if (to->there != NULL) {
+        dpar_mem_box *box = dpari_move_box_there(to->there, DPAR_COPY);
+        box->to = to->to + there->at * to->bytes;
+        box->from = (unsigned char *)(uintptr_t)from->from + here->at * to->bytes;
+        box->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            box->extent[d] = here->extent[d];
+            box->to_stride[d] = dpari_item_step(to, there, d);
+            box->from_stride[d] = dpari_item_step(from, here, d);
+        }
+        return;
+    }
     b.dims = 0;
     b.unit = to->bytes;
     for (d = 0; d < to->dims; d++) {
@@ -558,6 +701,7 @@ static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
             return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
+        sum->hard |= t.op == DPAR_AVG || t.op == DPAR_PRODUCT;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
         sum->elements += n;
         sum->items++;
@@ -602,6 +746,12 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
                                (int64_t)sizeof(void *)) &&
              (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+    if (ok && m->c->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
+        ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
+             dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
+             dpari_scratch_add(&bytes, 3, DPARI_MOVE_ZERO);
+    }
     return ok ? bytes : -1;
 }
 
@@ -683,8 +833,9 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
 static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
 {
+    unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
     int32_t i;
-    side->slots = m->next;
+    side->slots = *next;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         int64_t most = 0;
@@ -695,11 +846,12 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         }
         s->messages = s->message;
         dpari_stream_rewind(s);
-        s->slot = m->next;
+        s->slot = *next;
         if (s->peer != m->c->rank || s->ops) {
-            m->next += (most * m->bytes + 63) / 64 * 64;
+            *next += (most * m->bytes + 63) / 64 * 64;
         }
     }
+    *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
@@ -867,6 +1019,7 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
         offset = 0;
         i = it->next;
     }
+    dpari_move_flush(m);
 }
 
 /* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
@@ -902,6 +1055,7 @@ static void dpari_move_self(dpari_move *m, int dry)
         }
         m->in.item[i].done = m->in.item[i].volume;
     }
+    dpari_move_flush(m);
     to->messages = from->messages = 0;
 }
 
@@ -982,6 +1136,7 @@ static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *
         at += n;
         offset = 0;
     }
+    dpari_move_flush(m);
     return s->slot;
 }
 
@@ -1087,6 +1242,20 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
     return DPAR_OK;
 }
 
+/* On a device: the slots of this round's sends are free before its first message is posted, so that
+ * all of them begin together. (A stream that waited for one of them would hold up the others.) */
+static dpar_status dpari_round_free(dpari_move *m, int64_t round)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams && st == DPAR_OK && m->c->mem != NULL; k++) {
+        if (dpari_goes(m, &m->out.stream[k], round)) {
+            st = dpar_wait(&m->out.stream[k].work);
+        }
+    }
+    return st;
+}
+
 static dpar_status dpari_move_p2p(dpari_move *m)
 {
     dpar_status st = dpari_move_tell(m), end;
@@ -1094,7 +1263,8 @@ static dpar_status dpari_move_p2p(dpari_move *m)
     int32_t k, more = 1;
     for (round = 0; st == DPAR_OK && more; round++) {
         more = 0;
-        st = dpari_round_receive(m);
+        st = dpari_round_free(m, round);
+        st = st == DPAR_OK ? dpari_round_receive(m) : st;
         st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
         st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
     }
@@ -1166,6 +1336,12 @@ static int dpari_move_plans(const dpari_move *m)
     return m->collective;
 }
 
+/* Scratch: the host's, and, where arrays are a device's, its. */
+typedef struct dpari_move_memory {
+    void *scratch, *there;
+    int64_t bytes; /* of each */
+} dpari_move_memory;
+
 /* The rounds of lists that were built. */
 static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
 {
@@ -1174,6 +1350,7 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
     dpari_move_self(m, 0);
     dpari_move_combine(m, 0);
     st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
+    st = st == DPAR_OK ? m->c->status : st; /* what failed on the device */
     if (st != DPAR_OK) {
         return dpari_move_failed(m, st, why);
     }
@@ -1184,13 +1361,20 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
 }
 
 static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
-                             const dpari_move_totals *in, unsigned char *scratch)
+                             const dpari_move_totals *in, dpari_move_memory *at)
 {
+    unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
     m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    m->out.array.there = m->in.array.there = m->c->mem != NULL ? m : NULL;
+    if (m->c->mem != NULL) {
+        m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
+        m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
+    }
     dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
     dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
     m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+    m->stage = m->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
@@ -1219,30 +1403,66 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     return DPAR_OK;
 }
 
-/* The caller's scratch, or the communicator's. */
+/* The caller's scratch, or the communicator's and pages of the system. */
 static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
-                                      int64_t bytes, void **scratch, dpar_why *why)
+                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
 {
-    dpar_status st;
+    const int there = m->c->mem != NULL;
+    dpar_status st = DPAR_OK;
     if (bytes < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
     }
-    if (o->scratch != NULL) {
-        *scratch = o->scratch;
-        return bytes <= o->scratch_bytes
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
-                               bytes, 0, 0);
+    at->bytes = bytes;
+    if ((o->scratch != NULL && bytes > o->scratch_bytes) ||
+        (there && o->there != NULL && bytes > o->there_bytes)) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed",
+                         o->scratch != NULL && bytes > o->scratch_bytes ? o->scratch_bytes
+                                                                        : o->there_bytes,
+                         bytes, 0, 0);
     }
-    st = dpar_comm_alloc(m->c, bytes, scratch);
+    at->scratch = o->scratch;
+    if (there) {
+        at->there = o->there;
+        st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
+        at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
+        if (st == DPAR_OK && at->scratch == NULL) {
+            return dpari_say(DPAR_E_MEMORY, why, "no # bytes of scratch", bytes, 0, 0, 0);
+        }
+    } else if (o->scratch == NULL) {
+        st = dpar_comm_alloc(m->c, bytes, &at->scratch);
+    }
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move_options *o, void *scratch)
+static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
+                               const dpari_move_memory *at)
 {
-    if (o->scratch == NULL && scratch != NULL) {
-        dpar_comm_release(m->c, scratch);
+    if (m->c->mem == NULL) {
+        if (o->scratch == NULL && at->scratch != NULL) {
+            dpar_comm_release(m->c, at->scratch);
+        }
+        return;
     }
+    if (o->there == NULL && at->there != NULL) {
+        (void)dpari_do_wait(m->c); /* what is enqueued reads and writes it */
+        dpar_comm_release(m->c, at->there);
+    }
+    if (o->scratch == NULL && at->scratch != NULL) {
+        dpari_os_unmap(at->scratch, at->bytes);
+    }
+}
+
+/* Integers have no such sums on a device. */
+static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
+{
+    const int floats =
+        m->type == DPAR_F64 || m->type == DPAR_F32 || m->type == DPAR_BF16 || m->type == DPAR_F16;
+    return !hard || floats || m->c->mem == NULL
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why,
+                           "averages and products of integers (type #) are not made in a device's "
+                           "memory",
+                           m->type, 0, 0, 0);
 }
 
 static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
@@ -1260,6 +1480,9 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     for (i = 0; i < n; i++) {
         dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
+        if (st == DPAR_OK) {
+            st = dpari_move_hard(m, t[i].op == DPAR_AVG || t[i].op == DPAR_PRODUCT, why);
+        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -1359,7 +1582,7 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals out, in;
@@ -1383,12 +1606,12 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
                                         const int64_t *out_shape, int32_t type,
                                         const dpar_move_options *options, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     const dpar_move_options *o = options ? options : &usual;
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals sent, got;
-    void *scratch = NULL;
+    dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
     if (c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
@@ -1400,14 +1623,14 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
     if (st == DPAR_OK) {
         const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
-        st = dpari_move_scratch(&move, o, bytes, &scratch, why);
+        st = dpari_move_scratch(&move, o, bytes, &memory, why);
     }
     if (st == DPAR_OK) {
-        dpari_move_build(&move, &source, &sent, &got, (unsigned char *)scratch);
+        dpari_move_build(&move, &source, &sent, &got, &memory);
         st = dpari_list_fits(&move, why);
         st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
     }
-    dpari_move_release(&move, o, scratch);
+    dpari_move_release(&move, o, &memory);
     return st;
 }
 
@@ -1480,7 +1703,7 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               dpari_length(name), 0, 0, 0, 0);
     }
-    return st;
+    return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
@@ -1574,7 +1797,7 @@ static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
-static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
+static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
     dpari_move_item it;
@@ -1589,6 +1812,21 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
     if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
         return;
     }
+    if (m->in.array.there != NULL) {
+        dpar_mem_box *b;
+        there += (64 - (uintptr_t)there % 64) % 64;
+        (void)dpari_do_copy(m->c, there, NULL, DPARI_MOVE_ZERO);
+        b = dpari_move_box_there(m, DPAR_COPY);
+        b->to = m->in.array.to;
+        b->from = there;
+        b->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            b->extent[d] = it.extent[d];
+            b->to_stride[d] = m->in.array.step[d];
+        }
+        dpari_move_flush(m);
+        return;
+    }
     dpari_zero(zeros, sizeof zeros);
     for (i = 0; i < it.volume; i += n) {
         n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
@@ -1601,7 +1839,7 @@ DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_
                                                  const dpar_move_options *options, int64_t *bytes,
                                                  dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_redistribution r;
     dpar_comm shape;
     dpar_status st;
@@ -1622,10 +1860,10 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
                                            int32_t type, const dpar_move_options *options,
                                            dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     const dpar_move_options *o = options ? options : &usual;
     dpari_redistribution r;
-    void *scratch = NULL;
+    dpari_move_memory memory = {NULL, NULL, 0};
     uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
@@ -1634,7 +1872,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     }
     st = dpari_redistribution_count(&r, c, from, to, type, o, why);
     st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
-    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &scratch, why) : st;
+    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
         hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
         hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
@@ -1644,10 +1882,10 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     st = dpari_redistribution_agree(c, st, hash, &apart, why);
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
-        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], (unsigned char *)scratch);
-        dpari_move_zeros(&r.move, to);
+        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
+        dpari_move_zeros(&r.move, to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);
     }
-    dpari_move_release(&r.move, o, scratch);
+    dpari_move_release(&r.move, o, &memory);
     return st;
 }

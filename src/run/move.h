@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
  * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
- * n of the communicator. Arrays lie in host memory, dense in C order of a shape.
+ * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
+ * the host's), dense in C order of a shape.
  *
  * What one rank sends another is one stream: its boxes in the order of the list, small ones
  * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
@@ -12,7 +13,12 @@
  * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
  * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
  * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
- * result depends neither on the way of moving nor on who comes first. */
+ * result depends neither on the way of moving nor on who comes first.
+ *
+ * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
+ * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
+ * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
+ * no two boxes of a message may be one place. */
 #ifndef DPAR_MOVE_H
 #define DPAR_MOVE_H
 
@@ -22,9 +28,10 @@
 /* ---- one box --------------------------------------------------------------------------------- */
 
 /* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
- * C order. Arrays are aligned to the type; they do not overlap. E_ARG or E_RANGE with a sentence:
- * the box is not inside the shape, a type without whole bytes (F4), NULL. Local. Runs go at the
- * speed of memcpy, single elements at that of their cache lines. O(elements). */
+ * C order, in the host's memory. Arrays are aligned to the type; they do not overlap. E_ARG or
+ * E_RANGE with a sentence: the box is not inside the shape, a type without whole bytes (F4), NULL.
+ * Local. Runs go at the speed of memcpy, single elements at that of their cache lines. O(elements).
+ */
 DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
                                    int32_t type, void *message, dpar_why *why);
 /* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
@@ -52,8 +59,12 @@ typedef struct dpar_move_options {
     const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
                                  larger than the local shape (padding); NULL: the local shape */
     const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
-    void *scratch;            /* NULL: from dpar_comm_alloc, and given back */
+    void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
+                                 system), and given back */
     int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+    void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
+                                 given back when all is done */
+    int64_t there_bytes;
 } dpar_move_options;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element

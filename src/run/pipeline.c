@@ -327,7 +327,10 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     const dpar_schedule *s = p->o.schedule;
-    const int32_t transport = p->o.keep_sends ? DPAR_TRANSPORT_EDGE : DPAR_TRANSPORT_BLOCKING;
+    /* a device's stream has one queue for all messages */
+    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
+                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
+                                                  : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
     int64_t k, m = 0;
     dpar_status st = dpar_schedule_check(s, 0, w->mem, w->bytes, why);

@@ -19,7 +19,13 @@
  * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
  * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
  * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
- * fails, and a rank that is gone, end the step on all ranks with the sentence. */
+ * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ *
+ * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
+ * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
+ * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
+ * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
+ * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
 #ifndef DPAR_PIPELINE_H
 #define DPAR_PIPELINE_H
 
@@ -67,7 +73,8 @@ typedef struct dpar_pipeline_options {
     int64_t weight_bytes;          /* so, of what an I leaves to its W */
     /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
      * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
-     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE). */
+     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE); on a
+     * device's memory DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
                       then hear of another's failure in its next one only */

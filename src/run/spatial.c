@@ -5,6 +5,7 @@
 #include "halo_plan.h"
 #include "kernel.h"
 #include "mem_run.h"
+#include "os.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -685,6 +686,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->type = s->type;
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
+        f->mem = p->comm->mem;
         f->data = p; /* until the first step */
         for (d = 0; d < p->in_box.dims; d++) {
             const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
@@ -695,7 +697,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
 }
 
 /* All of a plan but its exchange. */
-static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm *c,
+static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
@@ -705,6 +707,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm 
     dpar_status st;
     dpari_spatial_parts(layer, &at);
     dpari_zero(p, sizeof *p);
+    p->comm = c;
     p->layer = *layer;
     p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
     p->layer.planes = layer->planes > 0 ? layer->planes : 1;
@@ -753,16 +756,16 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
         return st;
     }
     dpari_spatial_parts(layer, &at);
-    st = dpar_comm_alloc(c, at.exchange, &memory);
-    if (st != DPAR_OK) {
-        return dpari_say(st, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+    memory = dpari_os_pages(at.exchange);
+    if (memory == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
         st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
     }
-    dpar_comm_release(c, memory);
+    dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
         *bytes = at.exchange + more;
     }
@@ -793,7 +796,7 @@ static uint64_t dpari_spatial_hash(const dpar_spatial *s)
 }
 
 /* All of a plan but its exchange, judged. */
-static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, const dpar_comm *c,
+static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
@@ -815,6 +818,62 @@ static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, const dpar
     return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
 }
 
+/* The least number of a type, one element: minus infinity where there is one. */
+static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+{
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+    int32_t n = dpar_type_bytes(type), i;
+    switch (type) {
+    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F32:
+    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
+    case DPAR_BF16: bits = 0xff80; break;
+    case DPAR_F16: bits = 0xfc00; break;
+    case DPAR_I8:
+    case DPAR_I32:
+    case DPAR_I64: bits = one << (8 * n - 1); break;
+    default: break;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
+        element[i] = (unsigned char)(bits >> (8 * shift));
+    }
+}
+
+/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
+static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
+                                           dpar_why *why)
+{
+    const int32_t type = p->layer.type;
+    const int floats =
+        type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+    dpar_mem_span s;
+    dpar_status st;
+    int32_t d, lowest = 0;
+    for (d = 0; d < p->layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    }
+    if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "padding with the least integer (type #) is not made in a device's memory",
+                         type, 0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    if (st != DPAR_OK) {
+        *constants = NULL;
+        return dpari_say(st, why, "no # bytes for what padding is filled with",
+                         DPARI_SPATIAL_CONSTANTS, 0, 0, 0);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
+    s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
+    s.count = 1;
+    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
+    return floats || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why)
@@ -822,6 +881,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
     dpari_spatial_memory at;
     dpar_halo_traffic t;
+    void *constants = NULL;
     int32_t k;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -829,33 +889,41 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     }
     st = dpari_spatial_planned(memory, bytes, c, layer, why);
     if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_say(DPAR_E_ARG, why, "spatial layers need the host's memory, not a device's", 0,
-                       0, 0, 0);
+        st = dpari_spatial_constants(p, &constants, why);
     }
     st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
                      "ranks # and # gave different layers (kind, outputs, windows, padding, "
                      "extents, planes, type, gradients)",
                      why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        dpari_spatial_parts(layer, &at);
+        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                           p->layer.tensors, layer->options, 1, &p->exchange, why);
     }
-    dpari_spatial_parts(layer, &at);
-    st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
-                       p->layer.tensors, layer->options, 1, &p->exchange, why);
     if (st != DPAR_OK) {
+        if (constants != NULL) {
+            dpar_comm_release(c, constants);
+        }
         return st;
     }
     for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
         p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
-    p->comm = c;
+    p->constants = (unsigned char *)constants;
     *plan = p;
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
 {
-    return plan != NULL ? dpar_halo_exchange_close(plan->exchange) : DPAR_OK;
+    if (plan == NULL) {
+        return DPAR_OK;
+    }
+    if (plan->constants != NULL) {
+        dpar_comm_release(plan->comm, plan->constants);
+        plan->constants = NULL;
+    }
+    return dpar_halo_exchange_close(plan->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -924,29 +992,6 @@ static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, in
 
 /* ---- padding --------------------------------------------------------------------------------- */
 
-/* The least number of a type, one element: minus infinity where there is one. */
-static void dpari_spatial_lowest(int32_t type, unsigned char *element)
-{
-    const uint64_t one = 1;
-    uint64_t bits = 0;
-    int32_t n = dpar_type_bytes(type), i;
-    switch (type) {
-    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
-    case DPAR_F32:
-    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
-    case DPAR_BF16: bits = 0xff80; break;
-    case DPAR_F16: bits = 0xfc00; break;
-    case DPAR_I8:
-    case DPAR_I32:
-    case DPAR_I64: bits = one << (8 * n - 1); break;
-    default: break;
-    }
-    for (i = 0; i < n; i++) {
-        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
-        element[i] = (unsigned char)(bits >> (8 * shift));
-    }
-}
-
 /* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
@@ -1008,16 +1053,82 @@ static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int
     } while (dpari_spatial_rows_next(&r, t, d));
 }
 
+/* Boxes of a device's memory that go there together. */
+enum { DPARI_SPATIAL_BOXES = 16 };
+typedef struct dpari_spatial_boxes {
+    dpar_comm *c;
+    const unsigned char *constants;
+    dpar_status status;
+    int32_t n;
+    dpar_mem_box box[DPARI_SPATIAL_BOXES];
+} dpari_spatial_boxes;
+
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+{
+    b->c = p->comm;
+    b->constants = p->constants;
+    b->status = DPAR_OK;
+    b->n = 0;
+}
+
+static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *b)
+{
+    if (b->n > 0 && b->status == DPAR_OK) {
+        b->status = dpari_do_move(b->c, b->box, b->n);
+    }
+    b->n = 0;
+    return b->status;
+}
+
+/* dpari_spatial_slice as a box. */
+static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *t, int32_t type,
+                                      int32_t d, int64_t i, int64_t from, int32_t what,
+                                      int32_t constant)
+{
+    const int32_t size = dpar_type_bytes(type);
+    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    unsigned char *base = (unsigned char *)t->data, *cells, *other;
+    int64_t at[DPAR_MAX_DIMS];
+    dpar_mem_box *b;
+    int32_t k;
+    if (boxes->n == DPARI_SPATIAL_BOXES ||
+        (boxes->n > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_boxes_go(boxes);
+    }
+    for (k = 0; k < t->box.dims; k++) {
+        at[k] = k == d ? i : t->box.lo[k];
+    }
+    cells = base + dpar_tile_at(t, 0, at) * size;
+    at[d] = from;
+    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    b = &boxes->box[boxes->n++];
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = type;
+    b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
+    b->clear = sums;
+    b->to = sums ? other : cells;
+    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
+    b->dims = t->box.dims;
+    for (k = 0; k < t->box.dims; k++) { /* the planes in place of d */
+        b->extent[k] = k == d ? t->planes : t->box.hi[k] - t->box.lo[k];
+        b->to_stride[k] = k == d ? t->plane : t->stride[k];
+        b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
+    }
+}
+
 /* All padding of dim d. */
-static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
-                              int32_t what)
+static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+                                     int32_t what)
 {
     const dpar_spatial *s = &p->layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_boxes boxes;
     int64_t i, from;
-    if (padding == DPAR_PAD_LOWEST) {
+    dpari_spatial_boxes_begin(&boxes, p);
+    if (lowest) {
         dpari_spatial_lowest(s->type, element);
     }
     for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
@@ -1029,8 +1140,16 @@ static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, in
         if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
             continue; /* beyond what any output reads */
         }
-        dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        if (there) {
+            dpari_spatial_slice_there(&boxes, t, s->type, d, i, from, what,
+                                      lowest && what == DPARI_SPATIAL_FILL
+                                          ? (int32_t)DPARI_SPATIAL_LOWEST
+                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        }
     }
+    return dpari_spatial_boxes_go(&boxes);
 }
 
 static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
@@ -1039,59 +1158,86 @@ static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
 }
 
 /* Dim after dim, so that corners come from corners. */
-static void dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
-                               int constants)
+static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                      int constants)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
         dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = 0; d < t.box.dims; d++) {
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
             const int32_t padding = dpari_spatial_padding(&p->layer, d);
             if (dpari_spatial_pads(p, d) &&
                 (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
             }
         }
     }
+    return st;
 }
 
 /* The other way: the last dim first. */
-static void dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
         dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = t.box.dims - 1; d >= 0; d--) {
+        for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
             if (dpari_spatial_pads(p, d)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
             }
         }
     }
+    return st;
+}
+
+/* What lies around the own points in dim d becomes 0. */
+static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
+                                              int32_t d)
+{
+    dpari_spatial_boxes boxes;
+    int64_t k;
+    dpari_spatial_boxes_begin(&boxes, p);
+    for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
+        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+            continue;
+        }
+        if (p->comm->mem != NULL) {
+            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+                                      DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
 }
 
 /* Gradients begin at 0: all, or those around the own points. */
-static void dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
 {
+    dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const int64_t bytes =
+            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
         dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
         if (!a->accumulate || p->in_own.dims == 0) {
-            dpari_zero(t.data, (size_t)(dpar_box_volume(&t.box) * t.planes *
-                                        dpar_type_bytes(p->layer.type)));
+            if (p->comm->mem == NULL) {
+                dpari_zero(t.data, (size_t)bytes);
+            } else if (st == DPAR_OK) {
+                st = dpari_do_copy(p->comm, t.data, NULL, bytes);
+            }
             continue;
         }
-        for (d = 0; d < t.box.dims; d++) {
-            int64_t k;
-            for (k = t.box.lo[d]; k < t.box.hi[d]; k++) {
-                if (k < p->in_own.lo[d] || k >= p->in_own.hi[d]) {
-                    dpari_spatial_slice(&t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
-                }
-            }
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            st = dpari_spatial_clear_around(p, &t, d);
         }
     }
+    return st;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -1210,16 +1356,18 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
         return st;
     }
     if (plan->core.dims > 0) {
-        dpari_spatial_fill(plan, a, 1);
+        st = dpari_spatial_fill(plan, a, 1);
+        if (st != DPAR_OK) {
+            return st;
+        }
         dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
     }
     st = dpar_halo_exchange_end(plan->exchange);
-    if (st != DPAR_OK) {
-        return st;
+    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    if (st == DPAR_OK) {
+        dpari_spatial_rim(plan, a);
     }
-    dpari_spatial_fill(plan, a, 0);
-    dpari_spatial_rim(plan, a);
-    return DPAR_OK;
+    return st;
 }
 
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
@@ -1234,10 +1382,13 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_s
         dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
         return DPAR_OK;
     }
-    dpari_spatial_clear(plan, a);
+    st = dpari_spatial_clear(plan, a);
+    if (st != DPAR_OK) {
+        return st;
+    }
     dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
-    dpari_spatial_fold(plan, a);
-    st = dpari_spatial_bind(plan, a->in_gradient);
+    st = dpari_spatial_fold(plan, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
     st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
@@ -1278,27 +1429,14 @@ DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t 
     return st;
 }
 
-static double dpari_norm_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-/* The set that a plane belongs to. */
-static int64_t dpari_norm_set(const dpar_norm *n, int64_t plane)
-{
-    const int64_t channel = plane % n->channels;
-    return n->groups == 0 ? channel
-                          : plane / n->channels * n->groups + channel / (n->channels / n->groups);
-}
-
 static int64_t dpari_norm_sets(const dpar_norm *n)
 {
     return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
 }
 
-static double dpari_norm_scale(const dpar_norm *n, int64_t plane)
+static int64_t dpari_norm_planes(const dpar_norm *n)
 {
-    return n->scale != NULL ? dpari_norm_get(n->scale, n->type, plane % n->channels) : 1.0;
+    return (int64_t)n->samples * n->channels;
 }
 
 DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
@@ -1308,7 +1446,8 @@ DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
 
 DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
 {
-    return 3 * dpari_norm_sets(n) * (c->size + 1);
+    const int64_t sets = dpari_norm_sets(n);
+    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
 }
 
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -1319,17 +1458,13 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
-    if (c->mem != NULL) {
-        return dpari_say(DPAR_E_ARG, &c->why, "norms need the host's memory, not a device's", 0, 0,
-                         0, 0);
-    }
     if (n->type != DPAR_F32 && n->type != DPAR_F64) {
         return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
                          0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
-        (x->planes != 0 && x->planes != (int64_t)n->samples * n->channels)) {
+        (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
         return dpari_say(DPAR_E_ARG, &c->why,
                          "a norm of # samples, # channels, # groups over # planes, the same points "
                          "in both tiles: does not fit",
@@ -1338,204 +1473,373 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     return DPAR_OK;
 }
 
-/* One plane: rows along the last dim. */
-static int dpari_norm_row(const dpar_tile *t, int64_t *at)
+/* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
+
+static double dpari_norm_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+{
+    return m->scale != NULL ? dpari_norm_get(m->scale, m->type, plane % m->channels) : 1.0;
+}
+
+/* The set that a plane belongs to. */
+static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t channel = plane % m->channels;
+    return m->groups == 0 ? channel
+                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+}
+
+static int64_t dpari_norm_points(const dpar_mem_norm *m)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < m->dims; d++) {
+        n *= m->extent[d];
+    }
+    return n;
+}
+
+/* One plane: rows along the last dim; 0 at the end. */
+static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 {
     int32_t d;
-    for (d = t->box.dims - 2; d >= 0; d--) {
-        if (++at[d] < t->box.hi[d]) {
+    for (d = m->dims - 2; d >= 0; d--) {
+        if (++at[d] < m->extent[d]) {
             return 1;
         }
-        at[d] = t->box.lo[d];
+        at[d] = 0;
     }
     return 0;
 }
 
-/* Begins at the first row of a plane; its length. 0: the tile is empty. */
-static int64_t dpari_norm_rows(const dpar_tile *t, int64_t *at)
+/* Where a row begins. */
+static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+                             const int64_t *at)
 {
-    const int32_t last = t->box.dims - 1;
+    int64_t first = plane * p->step;
     int32_t d;
-    if (t->planes == 0 || t->data == NULL || last < 0 || dpar_box_volume(&t->box) <= 0) {
-        return 0;
+    for (d = 0; d + 1 < m->dims; d++) {
+        first += at[d] * p->stride[d];
     }
-    for (d = 0; d <= last; d++) {
-        at[d] = t->box.lo[d];
-    }
-    return t->box.hi[last] - t->box.lo[last];
+    return first;
+}
+
+/* From point to point of a row. */
+static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+}
+
+/* Begins at the first row; its length. 0: there are no points. */
+static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+{
+    dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
+    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
 }
 
 /* Some elements of a row as doubles, so that the loops over them know no type. */
 enum { DPARI_NORM_PART = 256 };
-static void dpari_norm_read(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
-                            double *to)
+static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
+                            int64_t count, double *to)
 {
-    const int64_t step = t->stride[t->box.dims - 1];
-    int64_t i;
-    if (n->type == DPAR_F64) {
-        const double *from = (const double *)t->data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = from[i * step];
-        }
-    } else {
-        const float *from = (const float *)t->data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = (double)from[i * step];
-        }
-    }
+    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
 }
 
-static void dpari_norm_write(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
-                             const double *from)
+static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
 {
-    const int64_t step = t->stride[t->box.dims - 1];
+    const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (n->type == DPAR_F64) {
-        double *to = (double *)t->data + at;
+    if (m->type == DPAR_F64) {
+        double *to = (double *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = from[i];
         }
+    } else if (step == 1) {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (float)from[i];
+        }
     } else {
-        float *to = (float *)t->data + at;
+        float *to = (float *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = (float)from[i];
         }
     }
 }
 
-/* Part by part, two passes each, merged: no number is far from the mean it is compared with. */
-static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
-                               dpar_moments *m)
+static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
 {
-    double part[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
-    const int64_t step = count > 0 ? x->stride[x->box.dims - 1] : 0;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t first = dpar_tile_at(x, plane, at);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpar_moments one;
-            dpari_norm_read(n, x, first + k * step, some, part);
-            one.count = (double)some;
-            one.mean = dpari_moments_total(part, some) / one.count;
-            for (i = 0; i < some; i++) {
-                part[i] = (part[i] - one.mean) * (part[i] - one.mean);
-            }
-            one.m2 = dpari_moments_total(part, some);
-            dpar_moments_merge(m, &one);
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < sets; i++) {
+        dpar_moments all;
+        dpari_zero(&all, sizeof all);
+        for (r = 0; r < m->ranks; r++) {
+            const double *one = m->all + 3 * (r * sets + i);
+            dpar_moments part;
+            part.count = one[0];
+            part.mean = one[1];
+            part.m2 = one[2];
+            dpar_moments_merge(&all, &part);
         }
-    } while (dpari_norm_row(x, at));
+        m->saved[2 * i] = all.mean;
+        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+    }
 }
 
 /* y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpar_norm *n, const dpar_tile *x, const dpar_tile *y,
-                             int64_t plane, double mean, double a, double b)
+static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
 {
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
+    const double b =
+        m->shift != NULL ? dpari_norm_get(m->shift, m->type, plane % m->channels) : 0.0;
     double part[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(y, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = y->stride[x->box.dims - 1];
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             for (i = 0; i < some; i++) {
                 part[i] = a * (part[i] - mean) + b;
             }
-            dpari_norm_write(n, y, out + k * step_out, some, part);
+            dpari_norm_write(m, out + k * step_out, some, part);
         }
-    } while (dpari_norm_row(x, at));
-}
-
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch)
-{
-    dpar_moments *m = (dpar_moments *)(void *)scratch;
-    dpar_status st = dpari_norm_check(c, n, x, y);
-    int64_t sets, p, i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    sets = dpari_norm_sets(n);
-    dpari_zero(m, (size_t)sets * sizeof *m);
-    for (p = 0; p < x->planes; p++) {
-        dpari_norm_moments(n, x, p, &m[dpari_norm_set(n, p)]);
-    }
-    st = dpar_moments_gather(c, m, sets, m + sets);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (i = 0; i < sets; i++) {
-        saved[2 * i] = m[i].mean;
-        saved[2 * i + 1] = 1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
-    }
-    for (p = 0; p < x->planes; p++) {
-        const double *s = &saved[2 * dpari_norm_set(n, p)];
-        const double shift =
-            n->shift != NULL ? dpari_norm_get(n->shift, n->type, p % n->channels) : 0.0;
-        dpari_norm_apply(n, x, y, p, s[0], s[1] * dpari_norm_scale(n, p), shift);
-    }
-    return DPAR_OK;
+    } while (dpari_norm_row(m, at));
 }
 
 /* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                            int64_t plane, const double *saved, double *sum)
+static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
 {
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], inverse = saved[1];
     double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = dy->stride[x->box.dims - 1];
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * step_in, some, part);
-            dpari_norm_read(n, dy, out + k * step_out, some, g);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
             for (i = 0; i < some; i++) {
-                part[i] = g[i] * (part[i] - saved[0]);
+                part[i] = g[i] * (part[i] - mean);
             }
             sum[0] += dpari_moments_total(g, some);
-            sum[1] += dpari_moments_total(part, some) * saved[1];
+            sum[1] += dpari_moments_total(part, some) * inverse;
         }
-    } while (dpari_norm_row(x, at));
+    } while (dpari_norm_row(m, at));
+}
+
+static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+{
+    const double points = (double)dpari_norm_points(m);
+    int64_t p;
+    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
+    for (p = 0; p < m->planes; p++) {
+        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
+        dpari_norm_sums(m, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(m, p);
+        t[1] += sum[1] * dpari_norm_scale(m, p);
+        t[2] += points;
+        if (m->shift_gradient != NULL) {
+            m->shift_gradient[p % m->channels] += sum[0];
+        }
+        if (m->scale_gradient != NULL) {
+            m->scale_gradient[p % m->channels] += sum[1];
+        }
+    }
 }
 
 /* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
-static void dpari_norm_gradient(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                                const dpar_tile *dx, int64_t plane, const double *saved,
-                                const double *mean)
+static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
 {
-    const double scale = dpari_norm_scale(n, plane), inverse = saved[1], slope = inverse * mean[1];
-    const int32_t last = x->box.dims - 1;
+    const int64_t set = dpari_norm_set(m, plane);
+    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
+    const double inverse = m->saved[2 * set + 1];
+    const double mean = total[0] / n, slope = inverse * (total[1] / n);
     double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
     }
     do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t to = dpar_tile_at(dx, plane, at);
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
         for (k = 0; k < count; k += DPARI_NORM_PART) {
             const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
-            dpari_norm_read(n, x, in + k * x->stride[last], some, part);
-            dpari_norm_read(n, dy, out + k * dy->stride[last], some, g);
+            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
+            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
             for (i = 0; i < some; i++) {
-                part[i] = inverse * (scale * g[i] - mean[0] - (part[i] - saved[0]) * slope);
+                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
             }
-            dpari_norm_write(n, dx, to + k * dx->stride[last], some, part);
+            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
         }
-    } while (dpari_norm_row(x, at));
+    } while (dpari_norm_row(m, at));
+}
+
+/* Is all there that the phase needs? */
+static int dpari_norm_fits(const dpar_mem_norm *m)
+{
+    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < m->dims && !negative; d++) {
+        negative = m->extent[d] < 0;
+    }
+    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
+        (m->type != DPAR_F64 && m->type != DPAR_F32) || m->planes < 0 || m->channels < 1 ||
+        m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+        return 0;
+    }
+    if (m->planes == 0) {
+        return 1;
+    }
+    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
+        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+        return 0;
+    }
+    return dpari_norm_points(m) == 0 || !walks ||
+           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
+            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+}
+
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+{
+    int64_t p, sets;
+    (void)ctx;
+    if (!dpari_norm_fits(m)) {
+        return DPAR_E_ARG;
+    }
+    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
+    if (m->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
+    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(m, p);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(m, p);
+    }
+    return DPAR_OK;
+}
+
+/* ---- normalisation: over the ranks ----------------------------------------------------------- */
+
+/* A tile's points for mem.h; none where it has none. */
+static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
+{
+    unsigned char *data = (unsigned char *)t->data;
+    int32_t d;
+    p->step = t->plane;
+    for (d = 0; d < t->box.dims; d++) {
+        p->stride[d] = t->stride[d];
+    }
+    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+}
+
+static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
+                                dpar_mem_norm *m)
+{
+    int32_t d;
+    dpari_zero(m, sizeof *m);
+    m->type = n->type;
+    m->planes = dpari_norm_planes(n);
+    m->channels = n->channels;
+    m->groups = n->groups;
+    m->epsilon = n->epsilon;
+    m->scale = n->scale;
+    m->shift = n->shift;
+    m->saved = saved;
+    m->dims = 1;
+    if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
+        m->dims = x->box.dims;
+        for (d = 0; d < m->dims; d++) {
+            m->extent[d] = x->box.hi[d] - x->box.lo[d];
+        }
+        dpari_norm_planes_of(x, n->type, &m->x);
+    }
+}
+
+static int dpari_norm_joins(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    const int32_t last = m->dims - 1;
+    return p->stride[last - 1] == p->stride[last] * m->extent[last];
+}
+
+/* Rows that follow each other in all tiles become one. */
+static void dpari_norm_join(dpar_mem_norm *m)
+{
+    while (m->dims > 1 && dpari_norm_joins(m, &m->x) && dpari_norm_joins(m, &m->dy) &&
+           dpari_norm_joins(m, &m->to)) {
+        const int32_t to = m->dims - 2;
+        m->extent[to] *= m->extent[to + 1];
+        m->x.stride[to] = m->x.stride[to + 1];
+        m->dy.stride[to] = m->dy.stride[to + 1];
+        m->to.stride[to] = m->to.stride[to + 1];
+        m->dims--;
+    }
+}
+
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch)
+{
+    dpar_status st = dpari_norm_check(c, n, x, y);
+    dpar_mem_moments own;
+    dpar_mem_norm m;
+    int64_t sets;
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, saved, &m);
+    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_zero(&own, sizeof own);
+    own.x = m.x.data;
+    own.type = m.type;
+    own.dims = m.dims;
+    own.planes = m.planes;
+    own.step = m.x.step;
+    own.channels = m.channels;
+    own.groups = m.groups;
+    own.to = scratch;
+    for (d = 0; d < m.dims; d++) {
+        own.extent[d] = m.extent[d];
+        own.stride[d] = m.x.stride[d];
+    }
+    st = dpari_do_moments(c, &own);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_MERGE;
+    m.all = scratch + 3 * sets;
+    m.ranks = c->size;
+    dpari_norm_join(&m);
+    st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    m.phase = DPAR_MEM_NORM_APPLY;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
 DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -1544,39 +1848,26 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         double *shift_gradient, double *scratch)
 {
     dpar_status st = dpari_norm_check(c, n, x, dy);
-    double sum[2], points, *total = scratch;
-    int64_t sets, p, i;
+    dpar_mem_norm m;
+    int64_t sets;
     st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    points = x->box.dims > 0 ? (double)dpar_box_volume(&x->box) : 0.0;
-    dpari_zero(total, (size_t)(3 * sets) * sizeof *total);
-    for (p = 0; p < x->planes; p++) {
-        double *t = &total[3 * dpari_norm_set(n, p)];
-        dpari_norm_sums(n, x, dy, p, &saved[2 * dpari_norm_set(n, p)], sum);
-        t[0] += sum[0] * dpari_norm_scale(n, p);
-        t[1] += sum[1] * dpari_norm_scale(n, p);
-        t[2] += points;
-        if (shift_gradient != NULL) {
-            shift_gradient[p % n->channels] += sum[0];
-        }
-        if (scale_gradient != NULL) {
-            scale_gradient[p % n->channels] += sum[1];
-        }
+    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
+    dpari_norm_planes_of(dy, n->type, &m.dy);
+    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_join(&m);
+    m.total = scratch;
+    m.sums = scratch + 3 * sets;
+    m.scale_gradient = scale_gradient;
+    m.shift_gradient = shift_gradient;
+    m.phase = DPAR_MEM_NORM_SUMS;
+    st = dpari_do_norm(c, &m);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, m.total, m.total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
     }
-    st = dpar_all_reduce(c, total, total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (i = 0; i < sets; i++) {
-        total[3 * i] /= dpari_mostf(total[3 * i + 2], 1.0);
-        total[3 * i + 1] /= dpari_mostf(total[3 * i + 2], 1.0);
-    }
-    for (p = 0; p < x->planes; p++) {
-        const int64_t set = dpari_norm_set(n, p);
-        dpari_norm_gradient(n, x, dy, dx, p, &saved[2 * set], &total[3 * set]);
-    }
-    return DPAR_OK;
+    m.phase = DPAR_MEM_NORM_GRADIENT;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }

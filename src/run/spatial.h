@@ -19,7 +19,11 @@
  * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
  * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
  * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
- * of several ranks, always in the same order, rounded in other places than on one rank. */
+ * of several ranks, always in the same order, rounded in other places than on one rank.
+ *
+ * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
+ * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
+ * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
 #ifndef DPAR_SPATIAL_H
 #define DPAR_SPATIAL_H
 
@@ -45,7 +49,8 @@ enum {
     DPAR_PAD_WRAP,      /* the other end: longitudes */
     DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
     DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity (integers: the least; not f8): max pooling */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least, in a device's memory of unsigned
+                           ones alone; not f8): max pooling */
 };
 
 /* Who computes the outputs. */
@@ -156,6 +161,7 @@ typedef struct dpar_spatial_plan {
     dpar_comm *comm;
     dpar_halo halo; /* private, as all that follows */
     dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
 } dpar_spatial_plan;
 
 /* The memory of one step; a rank without points gives NULLs. */
@@ -169,8 +175,8 @@ typedef struct dpar_spatial_arrays {
     int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator.
- * Errors as init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
+/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
+ * init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
@@ -192,7 +198,9 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_s
 /* COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
-/* ---- normalisation: by (count, mean, M2), never by sums of squares ---- */
+/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+ * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
+ * gradients. All is enqueued, the thread waits for nothing. */
 
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
@@ -200,7 +208,7 @@ typedef struct dpar_moments {
 /* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
 DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
 /* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
- * c->size * n of them. COLLECTIVE: one all-gather. */
+ * c->size * n of them. Both in the host's memory, always. COLLECTIVE: one all-gather. */
 DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
                                          dpar_moments *scratch);
 

@@ -35,6 +35,9 @@ enum {
 #define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
+#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
+#define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
+#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_SOME 512 /* elements from which their lines are asked for: measured */
 
@@ -61,7 +64,7 @@ typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
     int64_t n, rows, to_step, from_step, to_row, from_row;
-    int64_t run;
+    int64_t run, beside;
 } dpari_stride_rows;
 
 /* The loop over k's rows of one type, at t and f; that of rows alone is short enough to be inlined.
@@ -70,7 +73,7 @@ typedef struct dpari_stride_rows {
     static void name##_rows(const dpari_stride_rows *k)                                            \
     {                                                                                              \
         const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
-        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
+        const int64_t last = k->run - (int64_t)sizeof(type), beside = k->beside;                   \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
         int64_t row, i;                                                                            \
@@ -81,11 +84,11 @@ typedef struct dpari_stride_rows {
                 __VA_ARGS__                                                                        \
             }                                                                                      \
         }                                                                                          \
-        (void)last;                                                                                \
+        (void)last, (void)beside;                                                                  \
     }                                                                                              \
     static void name(const dpari_stride_rows *k)                                                   \
     {                                                                                              \
-        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type);                             \
+        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type), beside = k->beside;         \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
         const dpari_stride_spot *list = k->list;                                                   \
@@ -99,7 +102,7 @@ typedef struct dpari_stride_rows {
             const unsigned char *f = from + list[i].from;                                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
-        (void)last;                                                                                \
+        (void)last, (void)beside;                                                                  \
     }
 
 #define DPARI_STRIDE_ONE(type)                                                                     \
@@ -202,6 +205,37 @@ DPARI_STRIDE_LOOP(dpari_stride_clear_8, uint64_t,
                   DPARI_STRIDE_ONE(uint64_t) DPARI_STRIDE_CLEAR(uint64_t))
 DPARI_STRIDE_LOOP(dpari_stride_clear_16, dpari_stride_16,
                   DPARI_STRIDE_ONE(dpari_stride_16) DPARI_STRIDE_CLEAR(dpari_stride_16))
+
+/* What lies beside each sum becomes 0: it is in a line that is written anyway. */
+#define DPARI_STRIDE_BESIDE(type)                                                                  \
+    const type zero = {0};                                                                         \
+    dpari_stride_copy(t + beside, &zero, sizeof zero);
+
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f32, float,
+                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_BESIDE(float))
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f64, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_BESIDE(double))
+#endif
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_LOOP(dpari_stride_sum_beside_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
+#endif
+
+static void dpari_stride_move_beside(const dpari_stride_rows *k, int32_t loop)
+{
+    switch (loop) {
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_beside_f32(k); break;
+    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_beside_f64(k); break;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_beside_two(k); break;
+#endif
+    default: (void)k; break;
+    }
+}
 
 /* 0: there is no such loop. */
 static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
@@ -485,6 +519,11 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.to_row = s->dim[1].to;
     k.from_row = s->dim[1].from;
     k.run = s->run;
+    k.beside = s->beside;
+    if (s->beside != 0) {
+        dpari_stride_move_beside(&k, s->loop);
+        return;
+    }
     if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
         return;
     }
@@ -630,6 +669,178 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
            b->loop != DPARI_STRIDE_NONE;
 }
 
+/* ---- two pieces in one loop ---- */
+
+static int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b` bytes on. */
+typedef struct dpari_stride_pair {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for; 0: none is */
+    int64_t after; /* bytes to what `ahead` asks for */
+    int32_t ahead;
+} dpari_stride_pair;
+
+#if defined(__GNUC__)
+#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
+    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
+        __builtin_prefetch((f) + (k)->after);                                                      \
+        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
+    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
+        dpari_stride_ask_line((t) + (k)->after);                                                   \
+        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
+    }
+#else
+#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
+#endif
+
+#define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
+    static void name(const dpari_stride_pair *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
+        const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
+        const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
+        int64_t row, i;                                                                            \
+        for (row = 0; row < k->rows; row++) {                                                      \
+            unsigned char *t_a = k->to + row * k->to_row;                                          \
+            const unsigned char *f_a = k->from + row * k->from_row;                                \
+            for (i = 0; i < n; i++, t_a += to_step, f_a += from_step) {                            \
+                if (i % (DPARI_STRIDE_LINE / (int64_t)sizeof(type)) == 0) {                        \
+                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
+                }                                                                                  \
+                if (next != 0) {                                                                   \
+                    dpari_stride_ask_line(t_a + next);                                             \
+                    dpari_stride_ask_line(t_a + to_b + next);                                      \
+                }                                                                                  \
+                {                                                                                  \
+                    unsigned char *t = t_a;                                                        \
+                    const unsigned char *f = f_a;                                                  \
+                    const int64_t beside = a_beside;                                               \
+                    (void)beside;                                                                  \
+                    __VA_ARGS__                                                                    \
+                }                                                                                  \
+                {                                                                                  \
+                    unsigned char *t = t_a + to_b;                                                 \
+                    const unsigned char *f = f_a + from_b;                                         \
+                    const int64_t beside = b_beside;                                               \
+                    (void)beside;                                                                  \
+                    __VA_ARGS__                                                                    \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+DPARI_STRIDE_PAIR(dpari_stride_pair_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_PAIR(dpari_stride_pair_sum, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_BESIDE(double))
+DPARI_STRIDE_PAIR(dpari_stride_pair_clear, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_CLEAR(double))
+#endif
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_PAIR(dpari_stride_pair_sum_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
+DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
+#endif
+
+static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
+{
+    switch (s->loop) {
+    case DPARI_STRIDE_8: dpari_stride_pair_8(k); break;
+    case DPARI_STRIDE_16: dpari_stride_pair_16(k); break;
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F64:
+        if (s->clear) {
+            dpari_stride_pair_clear(k);
+        } else {
+            dpari_stride_pair_sum(k);
+        }
+        break;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO:
+        if (s->clear) {
+            dpari_stride_pair_clear_two(k);
+        } else {
+            dpari_stride_pair_sum_two(k);
+        }
+        break;
+#endif
+    default: break;
+    }
+}
+
+/* Is there a loop for both? Of copies, and of sums that make 0 of what lies beside them or of what
+ * they read. */
+static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
+{
+    const int copies = a->loop == DPARI_STRIDE_8 || a->loop == DPARI_STRIDE_16;
+    const int sums = a->loop == DPARI_STRIDE_SUM_F64 || a->loop == DPARI_STRIDE_SUM_TWO;
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && a->loop == b->loop && a->ahead == b->ahead && a->each == b->each &&
+           a->asks == b->asks && a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
+           (copies || sums) && sums == (a->clear || a->beside != 0);
+}
+
+/* Targets that are asked for in time: of rows that are short those of the next row. */
+static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
+{
+    const int64_t step = dpari_stride_size(k->to_step);
+    k->next = 0;
+    if (a->asks && k->n <= DPARI_STRIDE_ROW) {
+        k->next = k->to_row;
+    } else if (a->asks || step >= DPARI_STRIDE_APART) {
+        k->next = DPARI_STRIDE_SOON * k->to_step;
+    }
+}
+
+/* Both, run by run in turns. 0: there is no such loop. */
+static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
+                                 const unsigned char *const *from, const dpari_stride *b)
+{
+    dpari_stride_pair k;
+    if (!dpari_stride_pairs(a, b)) {
+        return 0;
+    }
+    k.to = to[0];
+    k.from = from[0];
+    k.n = a->dim[0].count;
+    k.rows = a->dim[1].count;
+    k.to_step = a->dim[0].to;
+    k.from_step = a->dim[0].from;
+    k.to_row = a->dim[1].to;
+    k.from_row = a->dim[1].from;
+    k.to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    k.from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    k.beside_a = a->beside;
+    k.beside_b = b->beside;
+    k.after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
+    k.ahead = a->each > 0 ? a->ahead : 0;
+    dpari_stride_pair_next(&k, a);
+    dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
+    dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
+    if (a->asks) {
+        dpari_stride_ask(a, to[0], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(b, to[1], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
+    }
+    dpari_stride_move_pair(&k, a);
+    return 1;
+}
+
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -649,6 +860,9 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     to[1] = (unsigned char *)to_b + b->to_start;
     from[0] = (const unsigned char *)from_a + a->from_start;
     from[1] = (const unsigned char *)from_b + b->from_start;
+    if (dpari_stride_run_pair(a, to, from, b)) {
+        return;
+    }
     turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
     while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
         part /= 2;
@@ -666,7 +880,7 @@ DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_
     int64_t runs = 1, k;
     int32_t d;
     if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears)) {
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears) || s->beside != 0) {
         return 0;
     }
     for (d = 0; d < s->dims; d++) {
@@ -708,6 +922,7 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
     k.rows = 0;
     k.to_step = k.from_step = k.to_row = k.from_row = 0;
     k.run = s->run;
+    k.beside = 0;
     for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
         dpari_stride_ask_line(k.to + list[i].to);
     }
@@ -717,11 +932,6 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
 }
 
 /* ---- preparing ---- */
-
-static int64_t dpari_stride_size(int64_t step)
-{
-    return step < 0 ? -step : step;
-}
 
 /* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
  * the smallest steps first. */
@@ -865,6 +1075,9 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
             dpari_stride_drop(s, 0);
         }
     }
+    if (s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_TWO && !s->clear) {
+        s->beside = p->beside * size;
+    }
     if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
         dpari_stride_lengthen(s);
     }
@@ -905,6 +1118,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     s->dims = s->asks = s->ahead = s->back = 0;
     s->first = s->each = 0;
     s->simple = 0;
+    s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;

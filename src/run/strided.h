@@ -30,7 +30,8 @@ typedef struct dpari_stride_piece {
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
     int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
-    int32_t ahead; /* that side lies densely, and another core has used it last: it is asked for */
+    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
+    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -45,11 +46,12 @@ typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;               /* one call of the loop does it */
-    int32_t op;                   /* with the types that follow: of what is not just copied */
-    int64_t part, turn;           /* rows, and elements or runs of each, at a time */
-    int64_t first, each;          /* bytes asked for ahead: at first, for each such element */
-    int64_t to_start, from_start; /* from index 0 to where the walk begins */
+    int32_t simple;      /* one call of the loop does it */
+    int32_t op;          /* with the types that follow: of what is not just copied */
+    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
+    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
+    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
 } dpari_stride;

@@ -780,6 +780,28 @@ static const char *dpari_op_name(int32_t op)
     }
 }
 
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root)
+{
+    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
+    }
+}
+
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;

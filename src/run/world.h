@@ -201,5 +201,9 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
+ * say it. */
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root);
 
 #endif

@@ -78,8 +78,8 @@ for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence ex
     try timeout 300 "$work/$name"
 done
 if [ "$(uname -s)" = Linux ]; then
-    in_pairs build_device tensor sequence ddp fsdp
-    for name in tensor sequence ddp fsdp; do
+    in_pairs build_device tensor sequence ddp fsdp pipeline spatial expert move
+    for name in tensor sequence ddp fsdp pipeline spatial expert move; do
         echo "== $name, a device's memory"
         try timeout 300 "$work/${name}_device"
     done

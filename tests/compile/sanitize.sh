@@ -34,7 +34,7 @@ for test in ${DPAR_UNITS:-tests/unit/*.c}; do
         sharing="$sharing $test"
     fi
 done
-[ -z "$sharing" ] || in_pairs unit engine
+in_pairs unit engine
 in_pairs unit $separate $sharing
 try $CC $flags -DDPAR_NO_RUN -I"$DPAR_DIR" examples/plan.c "$work/engine.o" -o "$work/plan"
 try "$work/plan" llama-3-8b --cluster 2x8:h100-80 --explain --svg "$work/a.svg" --csv "$work/a.csv"

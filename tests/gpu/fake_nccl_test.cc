@@ -479,7 +479,10 @@ static void polling(dpar_comm *c)
     CHECK_INT(got(x, s), 1); // it is not even in the stream
     OK(polled(nccl));
     CHECK_INT(got(x, s), c->size);
-    CHECK_INT(ncclCommSplit(nccl, c->rank / 2, 0, &half, nullptr), ncclInProgress);
+    OK(ncclCommSplit(nccl, c->rank / 2, 0, &half, nullptr)); // made once its parent is through
+    CHECK(half == nullptr);
+    OK(polled(nccl));
+    CHECK(half != nullptr);
     OK(polled(half));
     put(x, 1, s);
     CHECK_INT(ncclAllReduce(x, x, 1, ncclInt32, ncclSum, half, s), ncclInProgress);

@@ -12,9 +12,6 @@
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #define DPAR_NO_SHOW
-#if defined(__CUDACC__)
-#pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
-#endif
 #include "dpar_cuda.h"
 
 #include "check.h"
@@ -447,30 +444,196 @@ static void test_box_batches(void)
         CHECK_INT(host.move(host.ctx, box[1], BOXES), DPAR_OK);
         CHECK(to.same(DPAR_F64, -1.0));
     }
-    { /* what does not meet need not wait: two columns that interleave in memory */
+    { /* two columns that interleave in memory, or meet: one launch */
         twin to(4096 * 4, 0), from(4096 * 4, 0);
         dpar_mem_box box[2];
         memset(box, 0, sizeof box);
+        to.fill(DPAR_F32, 0);
+        from.fill(DPAR_F32, 0);
+        for (int turn = 0; turn < 4; turn++) {
+            for (int k = 0; k < 2; k++) {
+                const int64_t at = turn < 2 ? k : k * 64 * 15;
+                box[k].to = (float *)(turn % 2 ? to.h() : to.d()) + at;
+                box[k].from = (float *)(turn % 2 ? from.h() : from.d()) + 2000 * k;
+                box[k].to_type = box[k].from_type = box[k].through = DPAR_F32;
+                box[k].op = DPAR_SUM;
+                box[k].dims = 2;
+                box[k].extent[0] = 30;
+                box[k].extent[1] = 20;
+                box[k].to_stride[0] = 64;
+                box[k].to_stride[1] = 2;
+                box[k].from_stride[0] = 20;
+                box[k].from_stride[1] = 1;
+            }
+            gpu.launches = 0;
+            if (turn % 2 == 0) {
+                CHECK_INT(device.move(device.ctx, box, 2), DPAR_OK);
+                CHECK_INT(gpu.launches, 1);
+            } else {
+                CHECK_INT(host.move(host.ctx, box, 2), DPAR_OK);
+                CHECK(to.same(DPAR_F32, -1.0));
+            }
+        }
+    }
+}
+
+/* A block with halos of `low` and `high` layers in each dim: what comes into its cells from the
+ * halos of neighbours, one box for each of the 3^dims - 1 directions. From staging memory, or from
+ * its own halos (periodic, alone), which become 0. Components last or first, folded: the
+ * neighbour's index runs the other way. Steps of `to` in elements; the array begins at 0. */
+struct block {
+    int32_t dims, components, first, own, fold;
+    int64_t n, low, high;
+};
+
+static int64_t block_cells(const block &b)
+{
+    int64_t cells = b.components;
+    for (int32_t d = 0; d < b.dims; d++) {
+        cells *= b.n + b.low + b.high;
+    }
+    return cells;
+}
+
+static void adjoint_boxes(const block &b, int32_t type, void *array, void *staging,
+                          std::vector<dpar_mem_box> *boxes, int64_t *staged)
+{
+    const int64_t width = dpar_type_bytes(type), side = b.n + b.low + b.high;
+    int directions = 1;
+    int64_t stride[DPAR_MEM_DIMS], step = b.first ? 1 : b.components;
+    for (int32_t d = b.dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= side;
+        directions *= 3;
+    }
+    for (int k = 0; k < directions; k++) {
+        dpar_mem_box x;
+        int64_t to = 0, from = 0, dense = 1;
+        int rest = k, some = 0;
+        memset(&x, 0, sizeof x);
+        x.dims = b.dims + 1;
+        x.to_type = x.from_type = x.through = type;
+        x.extent[b.dims] = b.components;
+        x.to_stride[b.dims] = b.first ? step : 1;
+        x.from_stride[b.dims] = b.own ? x.to_stride[b.dims] : 1;
+        dense = b.components;
+        for (int32_t d = b.dims - 1; d >= 0; d--, rest /= 3) {
+            const int way = rest % 3 - 1; /* to its first cells, all, the last */
+            const int64_t layers = way < 0 ? b.high : way > 0 ? b.low : b.n;
+            some |= way != 0;
+            x.extent[d] = layers;
+            x.to_stride[d] = stride[d];
+            to += (b.low + (way > 0 ? b.n - b.low : 0)) * stride[d];
+            x.from_stride[d] = b.own ? stride[d] : dense;
+            from += (way == 0 ? b.low : way < 0 ? b.low + b.n : 0) * stride[d];
+            dense *= layers;
+            if (b.fold && d == 0 && !b.own) { /* from the other end */
+                to += (layers - 1) * stride[d];
+                x.to_stride[d] = -stride[d];
+            }
+        }
+        if (!some) {
+            continue;
+        }
+        x.op = DPAR_SUM;
+        x.negate = b.fold;
+        x.clear = b.own;
+        x.to = (unsigned char *)array + to * width;
+        x.from = b.own ? (unsigned char *)array + from * width
+                       : (unsigned char *)staging + *staged * width;
+        *staged += dense;
+        boxes->push_back(x);
+    }
+}
+
+/* The adjoint of a halo exchange: one launch, whatever meets, as long as its description fits. */
+static void test_joint(void)
+{
+    static const block blocks[] = {
+        /* dims components first own fold n low high */
+        {3, 1, 0, 0, 0, 6, 1, 1}, {3, 1, 0, 1, 0, 5, 2, 1}, {3, 3, 0, 0, 1, 4, 1, 2},
+        {3, 2, 1, 1, 0, 4, 1, 1}, {2, 1, 0, 0, 1, 7, 3, 2}, {1, 1, 0, 1, 0, 9, 2, 2},
+        {4, 1, 0, 1, 0, 3, 1, 1}, {4, 2, 0, 0, 0, 3, 1, 1}, {2, 5, 1, 0, 0, 1, 1, 1}};
+    static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I32, DPAR_U8};
+    for (int turn = 0; turn < ROUNDS * 27; turn++) {
+        const block &b = blocks[turn % 9];
+        const int32_t type = types[turn % 6];
+        const int fields = b.dims > 3 ? 1 : turn < 2 ? 8 : 1 + (int)below(3);
+        const int64_t width = dpar_type_bytes(type), cells = block_cells(b);
+        twin array(fields * cells * width, odd_place(type)), staging(fields * 8 * cells * width, 0);
+        std::vector<dpar_mem_box> boxes[2];
+        array.fill(type, 0);
+        staging.fill(type, 0);
         for (int k = 0; k < 2; k++) {
-            box[k].to = (float *)to.d() + k;
-            box[k].from = (float *)from.d() + 2000 * k;
-            box[k].to_type = box[k].from_type = box[k].through = DPAR_F32;
-            box[k].op = DPAR_SUM;
-            box[k].dims = 2;
-            box[k].extent[0] = 30;
-            box[k].extent[1] = 20;
-            box[k].to_stride[0] = 64;
-            box[k].to_stride[1] = 2;
-            box[k].from_stride[0] = 20;
-            box[k].from_stride[1] = 1;
+            int64_t staged = 0;
+            for (int f = 0; f < fields; f++) {
+                adjoint_boxes(b, type,
+                              (unsigned char *)(k ? array.h() : array.d()) + f * cells * width,
+                              k ? staging.h() : staging.d(), &boxes[k], &staged);
+            }
+            CHECK(staged <= fields * 8 * cells);
         }
         gpu.launches = 0;
-        CHECK_INT(device.move(device.ctx, box, 2), DPAR_OK);
+        CHECK_INT(device.move(device.ctx, boxes[0].data(), (int32_t)boxes[0].size()), DPAR_OK);
         CHECK_INT(gpu.launches, 1);
-        box[1].to = box[0].to;
-        CHECK_INT(device.move(device.ctx, box, 2), DPAR_OK);
-        CHECK_INT(gpu.launches, 3);
-        CHECK_INT(device.wait(device.ctx), DPAR_OK);
+        CHECK_INT(host.move(host.ctx, boxes[1].data(), (int32_t)boxes[1].size()), DPAR_OK);
+        CHECK(array.same(type, -1.0));
+        CHECK(staging.same(type, -1.0));
+    }
+    for (int old = 0; old < 2; old++) { /* more fields than a launch describes: some launches */
+        const block b = {3, 1, 0, 0, 0, 3, 1, 1};
+        const int32_t arguments = gpu.arguments;
+        twin array(9 * block_cells(b) * 8, 0), staging(9 * 8 * block_cells(b) * 8, 0);
+        std::vector<dpar_mem_box> boxes[2];
+        array.fill(DPAR_F64, 0);
+        staging.fill(DPAR_F64, 0);
+        for (int k = 0; k < 2; k++) {
+            int64_t staged = 0;
+            for (int f = 0; f < 9; f++) {
+                adjoint_boxes(b, DPAR_F64,
+                              (double *)(k ? array.h() : array.d()) + f * block_cells(b),
+                              k ? staging.h() : staging.d(), &boxes[k], &staged);
+            }
+        }
+        gpu.launches = 0;
+        gpu.arguments = old ? 4096 : arguments; /* an old driver: seven sums meet in a corner */
+        CHECK_INT(device.move(device.ctx, boxes[0].data(), 9 * 26), DPAR_OK);
+        CHECK(old ? gpu.launches >= 7 : gpu.launches == 2);
+        gpu.arguments = arguments;
+        CHECK_INT(host.move(host.ctx, boxes[1].data(), 9 * 26), DPAR_OK);
+        CHECK(array.same(DPAR_F64, -1.0));
+    }
+    /* Boxes that no array explains, and such that read what others wrote: in their order. */
+    for (int turn = 0; turn < 8; turn++) {
+        twin to(400 * 4, 4 * below(4)), from(400 * 4, 0);
+        dpar_mem_box box[2][12];
+        memset(box, 0, sizeof box);
+        to.fill(DPAR_F32, 0);
+        from.fill(DPAR_F32, 0);
+        for (int k = 0; k < 12; k++) {
+            dpar_mem_box *b = &box[0][k];
+            const int64_t at = below(200); /* of 190 elements at most */
+            b->to_type = b->from_type = b->through = DPAR_F32;
+            b->op = below(4) == 0 ? DPAR_MAX : DPAR_SUM;
+            b->dims = 2;
+            b->extent[0] = 1 + below(9);
+            b->extent[1] = 1 + below(9);
+            b->to_stride[0] = turn % 2 ? 17 : 9 + below(12);
+            b->to_stride[1] = 1;
+            b->from_stride[0] = 9;
+            b->from_stride[1] = 1;
+            box[1][k] = *b;
+            /* 81 elements of its own array beside the box, or of another one */
+            const int inside = turn % 4 > 1;
+            const int64_t away = !inside ? below(300) : at < 100 ? at + 190 + below(29) : at % 20;
+            b->to = (float *)to.d() + at;
+            b->from = (float *)(inside ? to.d() : from.d()) + away;
+            box[1][k].to = (float *)to.h() + at;
+            box[1][k].from = (float *)(inside ? to.h() : from.h()) + away;
+        }
+        CHECK_INT(device.move(device.ctx, box[0], 12), DPAR_OK);
+        CHECK_INT(host.move(host.ctx, box[1], 12), DPAR_OK);
+        CHECK(to.same(DPAR_F32, -1.0));
     }
 }
 
@@ -858,6 +1021,55 @@ static void test_scatter(void)
     }
 }
 
+/* Runs that are merged, windows, hot targets, numbers at the ends of their range: the order of rows
+ * is in the bits. */
+static void test_scatter_order(void)
+{
+    const int64_t bytes = gpu.scratch_bytes;
+    for (int turn = 0; turn < 8; turn++) {
+        static const int64_t counts[8] = {2048, 2049, 4096, 5000, 6200, 9000, 3000, 700};
+        const int64_t rows = counts[turn], width = 1 + turn % 3 * 3;
+        const int64_t have = turn % 4 == 3 ? 3 : 1 + rows / 3;
+        twin to(have * width * 4, 4 * (turn % 3)), from(rows * width * 4, 4), at(rows * 8, 0);
+        dpar_mem_scatter s;
+        int64_t launches = 0;
+        to.fill(DPAR_F32, 0);
+        from.fill(DPAR_F32, 0);
+        memset(&s, 0, sizeof s);
+        s.index.type = DPAR_I64;
+        for (int64_t i = 0; i < rows; i++) {
+            ((int64_t *)at.h())[i] = turn == 6 ? rows / 3 - i / 3
+                                     : below(9) == 0
+                                         ? below(2) ? INT64_MIN + below(9) : -1 - below(9)
+                                     : turn % 4 == 3 ? below(3) * (below(8) != 0)
+                                                     : below(have);
+        }
+        at.give();
+        s.rows = rows;
+        s.width = width;
+        s.type = DPAR_F32;
+        s.to = to.d();
+        s.from = from.d();
+        s.index.at = at.d();
+        gpu.scratch_bytes = turn % 2 ? bytes : 16 * 2500; /* windows of 2500 rows */
+        for (int64_t left = rows; left > 0; left -= gpu.scratch_bytes / 16) {
+            launches += 2;
+            for (int64_t run = 2048; run < std::min(left, gpu.scratch_bytes / 16); run *= 2) {
+                launches++;
+            }
+        }
+        gpu.launches = 0;
+        CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
+        CHECK_INT(gpu.launches, launches);
+        s.to = to.h();
+        s.from = from.h();
+        s.index.at = at.h();
+        CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
+        CHECK(to.same(DPAR_F32, -1.0));
+    }
+    gpu.scratch_bytes = bytes;
+}
+
 static void test_combine_and_dot(void)
 {
     for (int turn = 0; turn < ROUNDS * 16; turn++) {
@@ -1050,10 +1262,18 @@ static void test_moments(void)
             m.stride[d] = step;
             step = step * std::max<int64_t>(1, m.extent[d]) + below(2) * below(3);
         }
+        if (turn % 5 < 2) { /* dense planes, fours of them; slices of a set */
+            m.dims = 2;
+            m.extent[0] = turn % 5 ? 2000 : 1 + below(60);
+            m.extent[1] = turn % 2 ? 4 : 8;
+            m.stride[1] = 1;
+            step = m.stride[0] = m.extent[1];
+            step *= m.extent[0];
+        }
         m.planes = (int64_t)channels * samples;
         m.channels = channels;
         m.groups = below(3) == 0 ? 0 : channels % 2 == 0 ? channels / 2 : channels;
-        m.step = step + below(3);
+        m.step = step + (turn % 5 < 2 ? 4 * below(2) : below(3));
         m.add = (int32_t)below(2);
         sets = m.groups > 0 ? (int64_t)samples * m.groups : channels;
         twin x(m.step * m.planes * dpar_type_bytes(type), odd_place(type)), to(sets * 24, 0);
@@ -1076,6 +1296,101 @@ static void test_moments(void)
     }
 }
 
+/* Points of `dims` dims in planes: dense or with gaps, planes outermost or innermost. */
+static int64_t any_planes(const dpar_mem_norm *m, dpar_mem_planes *p)
+{
+    const int last = (int)below(3) == 0;
+    int64_t step = last ? m->planes + below(2) : 1;
+    for (int32_t d = m->dims - 1; d >= 0; d--) {
+        p->stride[d] = step;
+        step = step * std::max<int64_t>(1, m->extent[d]) + below(3) * below(2);
+    }
+    p->step = last ? 1 : step + below(3);
+    return last ? std::max(step, m->planes) : p->step * m->planes;
+}
+
+static void norm_takes(dpar_mem_norm *m, int32_t phase, int there, twin *const *t)
+{
+    void *at[10];
+    for (int i = 0; i < 10; i++) {
+        at[i] = t[i] == NULL ? NULL : there ? t[i]->d() : t[i]->h();
+    }
+    m->phase = phase;
+    m->x.data = at[0];
+    m->dy.data = at[1];
+    m->to.data = at[2];
+    m->scale = at[3];
+    m->shift = at[4];
+    m->all = (const double *)at[5];
+    m->saved = (double *)at[6];
+    m->sums = (double *)at[7];
+    m->total = (double *)at[8];
+    m->scale_gradient = (double *)at[9];
+    m->shift_gradient = at[9] == NULL ? NULL : (double *)at[9] + m->channels;
+}
+
+/* All phases, each from what the host's table made of the one before. */
+static void test_norm(void)
+{
+    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+        const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
+        const int32_t samples = 1 + (int32_t)below(3), ranks = 1 + (int32_t)below(5);
+        const int64_t width = dpar_type_bytes(type);
+        const double fine = type == DPAR_F64 ? 1e-13 : 2e-7;
+        dpar_mem_norm m;
+        memset(&m, 0, sizeof m);
+        m.type = type;
+        m.channels = turn % 7 == 0 ? 300 : 1 + (int32_t)below(6);
+        m.planes = (int64_t)m.channels * samples;
+        m.groups = below(3) == 0 ? 0 : m.channels % 2 == 0 ? m.channels / 2 : m.channels;
+        m.ranks = ranks;
+        m.dims = turn % 8 == 1 ? 2 : (int32_t)below(4);
+        m.epsilon = 1e-5;
+        for (int32_t d = 0; d < m.dims; d++) {
+            m.extent[d] = below(15) == 0 ? 0 : 1 + below(turn % 8 == 1 && m.planes < 10 ? 200 : 7);
+        }
+        const int64_t sets = m.groups > 0 ? (int64_t)samples * m.groups : m.channels;
+        twin x(any_planes(&m, &m.x) * width, odd_place(type));
+        twin dy(any_planes(&m, &m.dy) * width, odd_place(type));
+        twin to(any_planes(&m, &m.to) * width, odd_place(type));
+        twin scale(m.channels * width, odd_place(type)), shift(m.channels * width, 0);
+        twin all(ranks * sets * 24, 0), saved(sets * 16, 0), sums(m.planes * 16, 0);
+        twin total(sets * 24, 0), gradient(m.channels * 16, 0);
+        twin *t[10] = {&x, &dy, &to, &scale, &shift, &all, &saved, &sums, &total, &gradient};
+        for (int i = 0; i < 5; i++) {
+            t[i]->fill(type, 0);
+        }
+        gradient.fill(DPAR_F64, 0);
+        for (int64_t i = 0; i < ranks * sets; i++) {
+            double *one = (double *)all.h() + 3 * i;
+            one[0] = (double)below(9);
+            one[1] = (double)below(5) - 2.0;
+            one[2] = one[0] * (1.0 + (double)below(3));
+        }
+        all.give();
+        t[3] = turn % 5 == 0 ? NULL : t[3];
+        t[4] = turn % 5 < 2 ? NULL : t[4];
+        t[9] = turn % 6 == 0 ? NULL : t[9];
+        within = 1.0;
+        for (int32_t phase = DPAR_MEM_NORM_MERGE; phase <= DPAR_MEM_NORM_GRADIENT; phase++) {
+            norm_takes(&m, phase, 1, t);
+            CHECK_INT(device.norm(device.ctx, &m), DPAR_OK);
+            norm_takes(&m, phase, 0, t);
+            CHECK_INT(host.norm(host.ctx, &m), DPAR_OK);
+            CHECK(to.same(type, fine));
+            CHECK(saved.same(DPAR_F64, 1e-13));
+            CHECK(sums.same(DPAR_F64, 1e-12) && total.same(DPAR_F64, 1e-12));
+            CHECK(gradient.same(DPAR_F64, 1e-12));
+            saved.give();
+            total.give();
+        }
+        within = 1e-30;
+        m.phase = 7;
+        CHECK_INT(device.norm(device.ctx, &m), DPAR_E_ARG);
+        CHECK_INT(host.norm(host.ctx, &m), DPAR_E_ARG);
+    }
+}
+
 /* ---- 8 bits ---- */
 
 static void test_quantize(void)
@@ -1083,7 +1398,9 @@ static void test_quantize(void)
     for (int turn = 0; turn < ROUNDS * 21; turn++) {
         const int32_t type = floats[turn % 4], code_type = turn / 4 % 2 ? DPAR_I8 : DPAR_F8;
         const int64_t count = some_count();
-        const int64_t block = turn % 9 == 0 ? 3000 : 1 + below(turn % 2 ? 300 : 64);
+        const int64_t block = turn % 9 == 0   ? 3000
+                              : turn % 9 == 4 ? 128 << below(3)
+                                              : 1 + below(turn % 2 ? 600 : 64);
         const int64_t blocks = (count + block - 1) / block;
         const int beside = (int)below(2);
         const int64_t step = beside ? (block + 3) / 4 * 4 + 4 : block + below(3);
@@ -1150,12 +1467,108 @@ static void test_errors(void)
     CHECK(strlen(gpu.why.text) > 10);
     memset(&q, 0, sizeof q);
     CHECK_INT(device.squares(device.ctx, &q), DPAR_E_ARG);
-    std::vector<char> page(1 << 16);
-    CHECK_INT(device.pin(device.ctx, page.data(), (int64_t)page.size()), DPAR_OK);
-    CHECK_INT(device.pin(device.ctx, page.data(), (int64_t)page.size()), DPAR_OK);
-    CHECK_INT(device.unpin(device.ctx, page.data()), DPAR_OK);
-    CHECK_INT(device.unpin(device.ctx, page.data()), DPAR_OK);
+    CHECK(cudaSetDevice(1000) != cudaSuccess); /* what others did wrong is not the launch's */
+    twin one(4, 0);
+    span.to = one.d();
+    span.from = NULL;
+    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK);
+    CHECK_INT(device.wait(device.ctx), DPAR_OK);
+    (void)cudaGetLastError();
+}
+
+static int reached(const void *at)
+{
+    struct cudaPointerAttributes about;
+    CHECK(cudaPointerGetAttributes(&about, at) == cudaSuccess);
+    return about.type != cudaMemoryTypeUnregistered;
+}
+
+/* Pages are registered while one of the pins needs them: scalars of two owners in one page, ranges
+ * that overlap, what others have registered. */
+static void test_pins(void)
+{
+    void *memory = NULL;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    CHECK_INT(posix_memalign(&memory, page, 8 * page), 0);
+    unsigned char *at = (unsigned char *)memory;
+    CHECK_INT(device.pin(device.ctx, at + 8, 8), DPAR_OK);
+    CHECK_INT(device.pin(device.ctx, at + 64, 8), DPAR_OK); /* the same page */
+    CHECK_INT(gpu.held_n, 1);
+    CHECK_INT(device.unpin(device.ctx, at + 8), DPAR_OK);
+    CHECK(reached(at + 64) && reached(at + 8));
+    CHECK_INT(device.pin(device.ctx, at + 100, (int64_t)(3 * page)), DPAR_OK); /* pages 0 to 3 */
+    CHECK(reached(at + 3 * page) && !reached(at + 4 * page));
+    CHECK_INT(device.pin(device.ctx, at + 2 * page, (int64_t)(4 * page)), DPAR_OK); /* 2 to 5 */
+    CHECK_INT(gpu.held_n, 3);
+    CHECK_INT(device.unpin(device.ctx, at + 64), DPAR_OK);
+    CHECK(reached(at));
+    CHECK_INT(device.unpin(device.ctx, at + 100), DPAR_OK);
+    CHECK(!reached(at) && reached(at + 3 * page) && reached(at + 6 * page - 1));
+    { /* a kernel through it */
+        dpar_mem_span span;
+        memset(&span, 0, sizeof span);
+        span.to = at + 3 * page;
+        span.count = (int64_t)(3 * page / 8);
+        span.to_type = DPAR_F64;
+        span.scale = 2.5;
+        CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK);
+        CHECK_INT(device.wait(device.ctx), DPAR_OK);
+        CHECK(((double *)(void *)at)[6 * page / 8 - 1] == 2.5);
+    }
+    CHECK_INT(device.unpin(device.ctx, at + 2 * page), DPAR_OK);
+    CHECK_INT(device.unpin(device.ctx, at + 2 * page), DPAR_OK); /* no more */
+    CHECK(!reached(at + 2 * page) && gpu.held_n == 0 && gpu.pins == 0);
+    CHECK(cudaHostRegister(at, 2 * page, 0) == cudaSuccess); /* by others: stays theirs */
+    CHECK_INT(device.pin(device.ctx, at + 8, 8), DPAR_OK);
+    CHECK_INT(device.unpin(device.ctx, at + 8), DPAR_OK);
+    CHECK(reached(at + 8));
+    CHECK_INT(device.pin(device.ctx, at + page, (int64_t)(2 * page)), DPAR_E_SYSTEM); /* a half */
+    CHECK(strlen(gpu.why.text) > 10 && gpu.held_n == 0 && gpu.pins == 0);
+    CHECK(cudaHostUnregister(at) == cudaSuccess);
     CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK); /* a device's: as it is */
+    CHECK_INT(gpu.held_n, 0);
+    for (int k = 0; k < DPARI_CUDA_PINS; k++) {
+        CHECK_INT(device.pin(device.ctx, at + 8 * k, 8), DPAR_OK);
+    }
+    CHECK_INT(device.pin(device.ctx, at, 8), DPAR_E_MEMORY);
+    for (int k = 0; k < DPARI_CUDA_PINS; k++) {
+        CHECK_INT(device.unpin(device.ctx, at + 8 * k), DPAR_OK);
+    }
+    CHECK(!reached(at));
+    free(memory);
+}
+
+/* Another thread's device is current: stream 0 of this one is meant. */
+static void test_devices(void)
+{
+    int devices = 0, now = -1;
+    dpar_cuda other;
+    dpar_cuda_options options;
+    dpar_mem mem;
+    dpar_mem_span span;
+    double *host_at = NULL;
+    CHECK(cudaGetDeviceCount(&devices) == cudaSuccess);
+    if (devices < 2) {
+        return;
+    }
+    memset(&options, 0, sizeof options);
+    options.device = 1 + 1;
+    CHECK_INT(dpar_cuda_open(&other, &options, NULL), DPAR_OK);
+    dpar_cuda_mem(&other, &mem);
+    CHECK(cudaMallocHost((void **)&host_at, 8000) == cudaSuccess);
+    CHECK(cudaSetDevice(gpu.device) == cudaSuccess);
+    memset(&span, 0, sizeof span);
+    span.to = host_at;
+    span.count = 1000;
+    span.to_type = DPAR_F64;
+    span.scale = 1.5;
+    host_at[999] = 0.0;
+    CHECK_INT(mem.span(mem.ctx, &span, 1), DPAR_OK);
+    CHECK_INT(mem.wait(mem.ctx), DPAR_OK);
+    CHECK(host_at[999] == 1.5);
+    CHECK(cudaGetDevice(&now) == cudaSuccess && now == gpu.device);
+    CHECK_INT(dpar_cuda_close(&other), DPAR_OK);
+    CHECK(cudaFreeHost(host_at) == cudaSuccess);
 }
 
 /* Captured once, replayed twice: the work is the same and follows the arrays. */
@@ -1318,6 +1731,27 @@ static void test_big(void)
     cudaFree(b);
 }
 
+/* A kernel that faults while nobody waits for it: closing says so. The last thing: the device is
+ * lost then. */
+static void test_last_fault()
+{
+#ifdef FAKE_CUDA
+    dpar_mem_span span;
+    dpar_cuda lost;
+    dpar_mem table;
+    twin there(64 * 4, 0);
+    CHECK_INT(dpar_cuda_open(&lost, NULL, NULL), DPAR_OK);
+    dpar_cuda_mem(&lost, &table);
+    memset(&span, 0, sizeof span);
+    span.to = there.d();
+    span.to_type = span.from_type = DPAR_F32;
+    span.count = 64;
+    fake_cuda_fail("kernel:1");
+    (void)table.span(table.ctx, &span, 1); /* where it ran at once it is told here already */
+    CHECK_INT(dpar_cuda_close(&lost), DPAR_E_SYSTEM);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     dpar_cuda_options options;
@@ -1345,6 +1779,7 @@ int main(int argc, char **argv)
     test_places();
     test_boxes();
     test_box_batches();
+    test_joint();
     test_spans();
     test_reduce();
     test_finite();
@@ -1352,12 +1787,16 @@ int main(int argc, char **argv)
     test_optimize();
     test_gather();
     test_scatter();
+    test_scatter_order();
     test_combine_and_dot();
     test_xent();
     test_merge();
     test_moments();
+    test_norm();
     test_quantize();
     test_errors();
+    test_pins();
+    test_devices();
     test_graph();
     test_measure();
     if (big) {
@@ -1366,5 +1805,6 @@ int main(int argc, char **argv)
     CHECK_INT(dpar_cuda_close(&fast), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
+    test_last_fault();
     return CHECK_DONE();
 }

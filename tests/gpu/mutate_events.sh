@@ -1,58 +1,104 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Takes away, one by one, each event record, each wait of a stream for an event and each wait for a
-# stream in dpar_nccl.h and dpar_cuda.h: a test over the stand-ins must fail each time.
-# tests/gpu/mutate_events.sh [number]: only that one, and what its tests say.
+# Leaves out, one by one, each event record, each wait of a stream or of the host for an event, each
+# wait for a stream and each question whether an event has come in dpar_nccl.h and dpar_cuda.h: a test
+# over the stand-ins must fail each time. With `waits`: what those do for each wait that stands in a
+# strategy (dpar.h: for a message, a collective or the device's work). No compiler is needed for that:
+# the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
+# tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
+#     tests/gpu/mutate_events.sh          all places of both headers; the first test that tells ends each
+#     tests/gpu/mutate_events.sh waits           the waits of strategies
+#     tests/gpu/mutate_events.sh table           each place by each test: who tells (minutes)
+#     tests/gpu/mutate_events.sh FILE:LINE       only that one, and what the tests say
 . tests/compile/common.sh
-: "${CXX:=g++}"
-need "$CXX"
-export CXX FAKE_NCCL_DIR="$work" FAKE_NCCL_DEADLINE=5
-try sh tests/gpu/fake/build.sh "$work"
-slim='-DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
+bin=$PWD/build/gpu
+mine=$(sh tests/gpu/run.sh sources)
+[ "$(cat "$bin/sources" 2> /dev/null)" = "$mine" ] || { bin=$work/programs && try sh tests/gpu/run.sh build "$bin"; }
+mkdir -p "$bin/meet"
+export FAKE_NCCL_DEADLINE=8 DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
 
-# Every place: header line, and the call whose result becomes cudaSuccess. Not those whose line says
-# why nothing would be seen: they only end the program's use of a stream, or take the time.
-grep -n -E 'cuda(EventRecord|StreamWaitEvent|StreamSynchronize|EventSynchronize)\([^()]*\)' dpar_nccl.h dpar_cuda.h 2> /dev/null |
-    grep -v 'orders nothing' > "$work/places"
+# Not those whose line says why nothing would be seen.
+calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchronize)\('
+places=$(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)
+# Waits of strategies, and what is left out of each: the compute stream's wait for the operation, the
+# host's for the compute stream. (void): where something failed already.
+waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))' dpar.h |
+    grep -v -E 'DPARI?_API|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1 | sed 's/^/dpar.h:/')
+line_of() { awk -v begins="$2" -v holds="$3" 'index($0, begins) == 1 && /\)$/ { f = 1 } f && index($0, holds) { print FILENAME ":" NR; exit }' "$1"; }
+stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStreamWaitEvent)
+host_waits=$(line_of dpar_cuda.h 'static dpar_status dpari_cuda_wait(' cudaStreamSynchronize)
+[ -n "$stream_waits" ] && [ -n "$host_waits" ] || { echo 'dpari_nccl_wait or dpari_cuda_wait: not found'; exit 1; }
 
-# header: builds its test with the copy in $work/m
-build() {
+# seed and command, what tells most first
+tests_of() {
+    echo '0 strategies'
     case $1 in
-    dpar_nccl.h) $CC -std=c99 -D_GNU_SOURCE -O0 -w $slim -I"$work/m" -I. -Itests/gpu/fake -Itests tests/gpu/nccl.c \
-        -o "$work/test" -L"$work" -lnccl -lcudart -ldl -lm -pthread -Wl,-rpath,"$work" ;;
-    *) $CXX -std=c++17 -O0 -w -I"$work/m" -I. -Itests/gpu/fake -Itests tests/gpu/kernels.cc \
-        -o "$work/test" -L"$work" -lcudart -ldl -pthread -Wl,-rpath,"$work" ;;
+    dpar_nccl.h*)
+        echo '0 nccl busy'
+        for seed in 2 3 8; do
+            for part in messages groups host ops; do echo "$seed nccl $part"; done
+        done
+        for part in late differ; do echo "0 nccl $part"; done
+        ;;
+    dpar_cuda.h*) for seed in 0 1; do echo "$seed kernels"; done ;;
     esac
-}
-
-survives() { # do the tests pass with all seeds?
-    for seed in 2 3 0 1 7 8; do
-        FAKE_CUDA_SEED=$seed timeout 60 "$work/test" > "$work/said" 2>&1 || return 1
+    for seed in 2 3 7; do echo "$seed strategies"; done
+    for name in ddp fsdp tensor sequence pipeline spatial expert; do
+        [ ! -x "$bin/$name" ] || for seed in 0 2; do echo "$seed $name processes 2"; done
     done
 }
-
-for header in $(cut -d: -f1 "$work/places" | uniq); do # untouched they pass
-    mkdir -p "$work/m"
-    try build "$header"
-    survives || { echo "$header as it is fails with seed $seed"; tail -n 20 "$work/said"; exit 1; }
-done
-number=0 found=0 survived=0
-while IFS=: read -r header line text; do
-    number=$((number + 1))
-    [ -z "${1:-}" ] || [ "$1" = "$number" ] || continue
-    mkdir -p "$work/m"
-    rm -f "$work/m"/*
-    sed -E "${line}s/cuda(EventRecord|StreamWaitEvent|StreamSynchronize|EventSynchronize)\([^()]*\)/cudaSuccess/" "$header" > "$work/m/$header"
-    try build "$header"
-    if survives; then
-        survived=$((survived + 1))
-        echo "survives: $number: $header:$line:$text"
+passes() { # number, seed, command
+    own=$work/meet_$1
+    shift
+    mkdir -p "$own"
+    seed=$1 program=$2
+    shift 2
+    case $program in ddp | fsdp | tensor | sequence | pipeline | spatial | expert) guard=0 ;; *) guard=1 ;; esac
+    FAKE_NCCL_DIR=$own FAKE_CUDA_GUARD=$guard FAKE_CUDA_SEED=$seed timeout 20 "$bin/$program" "$@" > "$own.said" 2>&1 < /dev/null
+    code=$?
+    rm -rf "$own"
+    return $code
+}
+one() {
+    place=$1
+    file=${place%:*} line=${place#*:}
+    text=$(sed -n "${line}s/^ *//p" "$file")
+    tag=$(echo "$place" | tr ':.' '__')
+    export FAKE_CUDA_DROP="$place" FAKE_CUDA_DROPPED="$work/dropped_$tag"
+    case $file in dpar.h) export FAKE_CUDA_WITHIN="$place" FAKE_CUDA_DROP="$stream_waits,$host_waits" ;; esac
+    tests_of "$place" > "$work/tests_$tag"
+    told=
+    while read -r seed command; do
+        # shellcheck disable=SC2086
+        passes "$tag" "$seed" $command && continue
+        [ "$way" != one ] || tail -n 20 "$work/meet_$tag.said"
+        # without the mutant it passes: else it tells nothing
+        fine="$work/fine $seed $command"
+        [ -e "$fine" ] || (unset FAKE_CUDA_DROP && passes "$tag" "$seed" $command && : > "$fine") ||
+            { echo "fails as it is: seed $seed, $command"; cat "$work/meet_$tag.said"; return 1; }
+        told="${told:+$told, }$command (seed $seed)"
+        [ "$way" = table ] || break
+    done < "$work/tests_$tag"
+    echo "$place: $text"
+    if [ -n "$told" ]; then
+        echo "    told by $told"
     else
-        found=$((found + 1))
-        echo "seed $seed tells: $number: $header:$line:$text"
-        [ -z "${1:-}" ] || tail -n 20 "$work/said"
+        echo "    survives$([ -e "$FAKE_CUDA_DROPPED" ] || echo ': never reached')"
+        echo "$place" >> "$work/survived"
     fi
-done < "$work/places"
-[ "$((found + survived))" -gt 0 ] || { echo 'no dpar_nccl.h and no dpar_cuda.h here'; exit 77; }
-echo "$found of $((found + survived)) missing events and waits make a test fail"
+}
+each() { one "$1" > "$work/told_$1" && cat "$work/told_$1" >&3 || { cat "$work/told_$1"; exit 1; }; }
+
+way=all
+case ${1:-} in
+table) way=table ;;
+waits) places=$waits ;;
+*:*) way=one places=$1 ;;
+esac
+exec 3>&1
+# shellcheck disable=SC2086
+in_pairs each $places
+count=$(echo "$places" | wc -l)
+survived=$(cat "$work/survived" 2> /dev/null | wc -l)
+echo "$((count - survived)) of $count missing events and waits make a test fail"
 [ "$survived" -eq 0 ]

@@ -3,14 +3,23 @@
 # The GPU wing without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
 # tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
 # nvcc is found: dpar_cuda.h, its tests and the examples compiled by it, dpar_nccl.h against the real
-# header, all linked. What cannot be done here is named. tests/gpu/run.sh [keep]: keep the programs in
-# build/gpu. DPAR_NCCL_HOME: a folder with include/nccl.h and lib/libnccl.so.2. DPAR_CUDA_ARCH (sm_90).
+# header, all linked. What cannot be done here is named.
+#     tests/gpu/run.sh [keep]         keep: the programs, when all is well, in build/gpu
+#     tests/gpu/run.sh build FOLDER   only the programs that mutate_events.sh runs
+#     tests/gpu/run.sh sources        which sources kept programs are of
+# DPAR_NCCL_HOME: a folder with include/nccl.h and lib/libnccl.so.2. DPAR_CUDA_ARCH (sm_90).
 . tests/compile/common.sh
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
 need "$CXX"
 export CXX
+sources() { cat "$DPAR_DIR"/dpar*.h tests/*.h tests/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* examples/*.* | cksum; }
 bin=$work
-[ "${1:-}" != keep ] || { bin=$PWD/build/gpu && mkdir -p "$bin"; }
+case ${1:-} in
+keep) bin=$PWD/build/gpu && rm -f "$bin/sources" ;;
+build) bin=$2 ;;
+sources) sources && exit ;;
+esac
+mkdir -p "$bin"
 include="-I$DPAR_DIR -I. -Itests"
 slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
 cxx_flags="-std=c++17 -O1 -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas -Wno-missing-field-initializers -pthread"
@@ -35,39 +44,56 @@ c() { # the same in C
 real() {
     how=
     [ "$1" = real_nccl ] || how="-DDPAR_NCCL_LINK $nccl/lib/libnccl.so.2 -Wl,-rpath,$nccl/lib"
-    try $CC -std=c99 -D_GNU_SOURCE -O0 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -isystem "$nccl/include" \
+    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -isystem "$nccl/include" \
         -isystem "$cuda/include" $include tests/gpu/link.c -o "$bin/$1" $how -L"$cuda/lib64" -L"$cuda/lib" -lcudart -lm -ldl \
         -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-rpath,"$cuda/lib64:$cuda/lib"
 }
 
-# Strategies of tests/ranks over both headers: one unit each, and the test.
-ranks_parts() {
-    printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
-    printf '#define DPAR_IMPLEMENTATION\n#include "dpar.h"\n#include "dpar_nccl.h"\n' > "$work/nccl_part.c"
-    try $CXX -std=c++17 -O1 -w -pthread $slim -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
-    try $CC -std=c99 -D_GNU_SOURCE -O1 $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include -c "$work/nccl_part.c" \
-        -o "$bin/nccl_part.o"
-    for name in $rank_tests; do
-        try $CC -D_GNU_SOURCE -O1 $slim -DDEVICE_MEMORY -DDEVICE_CUDA -DDPAR_NCCL_LINK -Itests/gpu/fake $include \
-            "tests/ranks/$name.c" "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" -lnccl -lcudart -lstdc++ \
-            -ldl -lm -pthread -Wl,-rpath,"$bin"
-    done
-    for name in $examples; do
-        try $CXX $cxx_flags $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include -x c++ "examples/$name.cu" -x none \
-            "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" -lnccl -lcudart -ldl -lm -Wl,-rpath,"$bin"
-    done
+# What the programs need: the stand-ins; dpar.h with dpar_nccl.h, and dpar_cuda.h, as objects.
+prepare() {
+    case $1 in
+    standins) try sh tests/gpu/fake/build.sh "$bin" $versions ;;
+    cuda_part)
+        printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
+        try $CXX -std=c++17 -O1 -w -pthread $slim -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
+        ;;
+    nccl_part)
+        printf '#define DPAR_IMPLEMENTATION\n#include "dpar.h"\n#include "dpar_nccl.h"\n' > "$work/nccl_part.c"
+        # waits of strategies can be told apart: mutate_events.sh
+        sed -E '/^DPARI?_API/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))/FAKE_WAIT(\1)/' \
+            "$DPAR_DIR/dpar.h" > "$work/dpar.h"
+        try $CC -std=c99 -D_GNU_SOURCE -O1 $slim -DDPAR_NCCL_LINK -Itests/gpu/fake -include tests/gpu/fake/waits.h $include \
+            -c "$work/nccl_part.c" -o "$bin/nccl_part.o"
+        ;;
+    esac
+}
+linked() { # name, and how to compile it: with both objects
+    name=$1
+    shift
+    try "$@" $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" \
+        -lnccl -lcudart -lstdc++ -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 examples=$(cd examples && ls | sed -n 's/\.cu$//p')
-rank_tests='tensor sequence ddp'
+rank_tests='tensor sequence ddp fsdp pipeline spatial expert move'
 
 build() {
     case $1 in
-    ranks) ranks_parts ;;
+    rank_*) linked "${1#rank_}" $CC -D_GNU_SOURCE -O1 -DDEVICE_MEMORY -DDEVICE_CUDA "tests/ranks/${1#rank_}.c" ;;
+    example_*) linked "${1#example_}" $CXX $cxx_flags -ffp-contract=off -x c++ "examples/${1#example_}.cu" -x none ;;
+    gpu_halo) linked gpu_halo $CXX $cxx_flags -Iexamples -x c++ bench/gpu_halo.cu -x none ;;
+    planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off examples/shallow_water.c ;;
+    gpt_parts) # the host's train_gpt in f64, what compares with it, a cuBLAS
+        linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE examples/train_gpt.c
+        try $CC -O1 -Wall -Wextra -Werror tests/gpu/gpt_apart.c -o "$bin/gpt_apart" -lm
+        try $CXX -std=c++17 -O1 -fPIC -shared -Itests/gpu/fake tests/gpu/fake/fake_cublas.cc -o "$bin/fake_cublas.so" \
+            -L"$bin" -lcudart -Wl,-rpath,"$bin"
+        ;;
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
     fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
-    kernels) cxx kernels -Wno-error tests/gpu/kernels.cc ;;
-    strategies) cxx strategies -O0 -Wno-error tests/gpu/strategies.cc ;;
+    kernels) cxx kernels -DDPAR_STATIC -Wno-error tests/gpu/kernels.cc ;;
+    strategies) linked strategies $CXX $cxx_flags -DDPAR_APART tests/gpu/strategies.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
+    nccl_mpi) (CC=mpicc.openmpi && c nccl_mpi -DUSE_MPI tests/gpu/nccl.c) ;;
     nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
     nvcc_*) nvcc_build "${1#nvcc_}" ;;
     real_nccl | real_nccl_linked) real "$1" ;;
@@ -86,10 +112,11 @@ for folder in "${DPAR_NCCL_HOME:-}" \
         [ ! -e "$folder/lib/libnccl.so.2" ] || nccl=$folder
     fi
 done
-nvcc_build() { # of examples their own code alone: tools/gpu-check builds and links all of them
+nvcc_build() { # of examples their own code alone, nothing optimised: tools/gpu-check builds and links all of them
+    quick='-O0 -Xcicc -O0 -Xptxas -O0'
     case $1 in
-    kernels) try "$NVCC" -x cu -std=c++17 -arch="$DPAR_CUDA_ARCH" $include tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
-    *) try "$NVCC" -std=c++17 -arch="$DPAR_CUDA_ARCH" -Werror all-warnings $slim -isystem "$nccl/include" $include \
+    kernels) try "$NVCC" $quick -x cu -DDPAR_STATIC -std=c++17 -arch="$DPAR_CUDA_ARCH" $include tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
+    *) try "$NVCC" $quick -std=c++17 -arch="$DPAR_CUDA_ARCH" -Werror all-warnings $slim -isystem "$nccl/include" $include \
         -c "examples/$1.cu" -o "$bin/nvcc_$1.o" ;;
     esac
 }
@@ -113,6 +140,7 @@ else
 fi
 if has dpar_nccl.h tests/gpu/nccl.c; then
     programs="$programs nccl nccl_old"
+    if command -v mpicc.openmpi mpirun.openmpi > /dev/null; then programs="nccl_mpi $programs"; else skipped nccl_mpi 'no Open MPI'; fi
     if [ -n "$nccl" ] && [ -n "$cuda" ]; then
         programs="real_nccl real_nccl_linked $programs"
     else
@@ -122,12 +150,23 @@ else
     skipped nccl 'no dpar_nccl.h or no test of it'
 fi
 if has dpar_cuda.h && has dpar_nccl.h; then
-    programs="ranks $programs"
+    for name in $rank_tests; do programs="rank_$name $programs"; done
+    for name in $examples; do programs="example_$name $programs"; done
+    programs="gpu_halo $programs planet gpt_parts"
 fi
 case $programs in
 *kernels*nccl*) [ ! -e tests/gpu/strategies.cc ] || programs="strategies $programs" ;;
 esac
-try sh tests/gpu/fake/build.sh "$bin" 21805 22105
+versions='21805 22105'
+if [ "${1:-}" = build ]; then
+    versions= programs=strategies
+    for name in $rank_tests; do programs="$programs rank_$name"; done
+    in_pairs prepare standins nccl_part cuda_part
+    in_pairs build kernels nccl $programs
+    sources > "$bin/sources"
+    exit
+fi
+in_pairs prepare standins nccl_part cuda_part
 in_pairs build $programs fake_nccl_test fake_test
 
 # ---- run ----
@@ -135,8 +174,8 @@ in_pairs build $programs fake_nccl_test fake_test
 run() { # what to say, command
     what=$1
     shift
-    timeout 100 "$@" > "$work/said" 2>&1 || { echo "failed: $what"; tail -n 40 "$work/said"; exit 1; }
-    echo "$what: $(tail -n 1 "$work/said")"
+    timeout 100 "$@" > "$said" 2>&1 || { echo "failed: $what"; tail -n 40 "$said"; exit 1; }
+    echo "$what: $(tail -n 1 "$said")"
 }
 
 # The examples, on the stand-ins: bits and losses against one rank (--check), and losses beside each
@@ -145,22 +184,50 @@ llm() {
     n=$1
     shift
     run "ddp_llm, $n ranks${*:+, $*}" "$bin/ddp_llm" --ranks "$n" --text LICENSE --steps 12 --check "$@"
-    awk '/^step/ { if (!n++) { first = $4 } last = $4 } END { print first, last }' "$work/said" >> "$work/losses"
+    awk '/^step/ { if (!n++) { first = $4 } last = $4 } END { print first, last }' "$said" >> "$work/losses"
+}
+# train_gpt in a device's memory against one rank of the host's program in f64. gpt 'options of the model'
+# options of the mesh
+model=$(sh tests/gpu/train_gpt.sh model)
+export GPT_CUBLAS= GPT_MODEL=
+gpt() {
+    GPT_MODEL=$1
+    shift
+    run "train_gpt $* on GPUs, the host's in f64" sh tests/gpu/train_gpt.sh "$bin/gpt_host" "$bin/train_gpt" "$bin/gpt_apart" "$@"
+}
+run_gpt() { # seed
+    if [ "$1" = 0 ]; then
+        gpt '--gelu --layer-norm --untied' --ranks 4 --pp 2 --tp 2 --sp --schedule zb-h1
+        gpt '' --ranks 4 --dp 2 --cp 2 --zero 2
+        "$bin/train_gpt" $model --ranks 2 --zero 3 --save "$said.half" --every 2 --kill 2:1 > "$said" 2>&1
+        [ $? = 1 ] && grep -q 'rank 1 was killed' "$said" || { echo 'failed: a rank that dies'; cat "$said"; exit 1; }
+        gpt '' --ranks 2 --tp 2 --zero 0 --resume "$said.half"
+        return
+    fi
+    GPT_CUBLAS=$bin/fake_cublas.so FAKE_CUBLAS_SAID=$said.products gpt '--gelu' --ranks 1 --zero 0
+    grep -q '^[1-9][0-9]* products' "$said.products" || { echo 'failed: cuBLAS was not asked'; exit 1; }
+    gpt '' --ranks 2 --cp 2 --ulysses
+    gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
+    run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
+    refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
+    refused 'tells the host' "$bin/train_gpt" --trace "$work/none"
 }
 refused() { # the sentence, command
     sentence=$1
     shift
-    "$@" > "$work/said" 2>&1
-    [ $? = 2 ] && [ "$(wc -l < "$work/said")" = 1 ] && grep -q "$sentence" "$work/said" ||
-        { echo "failed: not refused: $*"; cat "$work/said"; exit 1; }
+    "$@" > "$said" 2>&1
+    [ $? = 2 ] && [ "$(wc -l < "$said")" = 1 ] && grep -q "$sentence" "$said" ||
+        { echo "failed: not refused: $*"; cat "$said"; exit 1; }
 }
 run_examples() {
     for n in 1 2 3; do
         run "stencil, $n ranks" "$bin/stencil" --ranks $n --cells 13 --steps 12 --check
     done
+    run "gpu_halo, 2 ranks" "$bin/gpu_halo" --ranks 2 --cells 3 --fields 2 --times 1 # exits 1 above two kernels
     run "stencil, 2 ranks by a launcher" env "DPAR_NCCL_FILE=$work/ranks_$1" sh -c 'export DPAR_SIZE=2 DPAR_JOB=$$
         DPAR_RANK=1 "$0" "$@" & DPAR_RANK=0 "$0" "$@"; bad=$?; wait $! && exit $bad' \
         "$bin/stencil" --cells 9 --steps 5 --rate 0.15 --apart --check
+    run "shallow_water, 2 and 3 ranks" sh tests/gpu/shallow_water.sh "$bin/planet" "$bin/shallow_water" '2 3'
     llm 2
     [ "$1" = 0 ] || { llm 1 --zero 2; llm 3 --zero 1; llm 2 --zero 3 --bf16; return; }
     llm 3 --zero 3
@@ -168,50 +235,76 @@ run_examples() {
     llm 2 --zero 1 --bf16
     refused 'no grid of 9 ranks' "$bin/stencil" --ranks 9 --cells 2
     refused '^stencil: not a number that fits.*--rate' "$bin/stencil" --rate 0.2
+    run "shallow_water, 1 and 4 ranks" sh tests/gpu/shallow_water.sh "$bin/planet" "$bin/shallow_water" '1 4'
+    refused 'launcher says how many ranks' env DPAR_SIZE=2 DPAR_RANK=0 DPAR_JOB=1 "$bin/shallow_water" --ranks 3
+    refused "shallow_water: --rows takes a whole number from 8 to 4096, not '7'" "$bin/shallow_water" --rows 7
+    FAKE_CUDA_FAIL=kernel:30 "$bin/shallow_water" --rows 8 --ranks 2 > "$work/said" 2>&1
+    [ $? = 1 ] && grep -q '^shallow_water: .*cudaErrorIllegalAddress' "$work/said" || { echo 'failed: a fault that nobody tells'; exit 1; }
     refused 'f32 masters' "$bin/ddp_llm" --bf16
     refused 'multiple of ranks' "$bin/ddp_llm" --ranks 5
 }
 
-run fake_test "$bin/fake_test"
-run fake_nccl_test "$bin/fake_nccl_test"
+# Ranks that a launcher began find each other over the program's communicator of NCCL. launched WAY
+# LAUNCHER...
+launched() {
+    way=$1
+    shift
+    run "nccl, ranks that meet by $way" sh -c '"$@" > "$0" && [ "$(grep -c "of 3 by" "$0")" = 3 ] &&
+        echo "3 ranks" || { cat "$0"; exit 1; }' "$said.each" "$@" launched "$way"
+}
+launchers() {
+    if command -v mpiexec.hydra > /dev/null; then
+        launched any mpiexec.hydra -n 3 "$bin/nccl" # this node's memory
+        launched pmi mpiexec.hydra -n 3 "$bin/nccl"
+    else
+        skipped 'nccl by PMI-1' 'no mpiexec.hydra'
+    fi
+    [ ! -x "$bin/nccl_mpi" ] || launched mpi env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        mpirun.openmpi --oversubscribe -n 3 "$bin/nccl_mpi"
+}
+
+# What stands behind the colon: the seed. 0: streams as late as may be, the rest as cuda_runtime.h says.
+one() {
+    name=${1%:*} seed=${1#*:} said=$work/out_$1
+    export FAKE_CUDA_SEED=$seed DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
+    case $name in
+    fake_test | fake_nccl_test)
+        unset FAKE_CUDA_SEED
+        run "$name" "$bin/$name"
+        ;;
+    real_nccl)
+        DPAR_NCCL_LIBRARY=$nccl/lib/libnccl.so.2 run real_nccl "$bin/real_nccl"
+        grep -v checks "$said"
+        run "symbols of the real NCCL" "$bin/nccl" real "$nccl/lib/libnccl.so.2"
+        run real_nccl_linked "$bin/real_nccl_linked"
+        ;;
+    launchers) launchers ;;
+    gpt) run_gpt "$seed" ;;
+    examples) run_examples "$seed" ;;
+    kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
+    nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
+    ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
+    *) FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
+    esac
+}
+items=
+case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7 ring:7 launchers:0' ;; esac
 case " $programs " in
-*' real_nccl '*)
-    DPAR_NCCL_LIBRARY=$nccl/lib/libnccl.so.2 run real_nccl "$bin/real_nccl"
-    grep -v checks "$work/said"
-    DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "symbols of the real NCCL" "$bin/nccl" real "$nccl/lib/libnccl.so.2"
-    run real_nccl_linked "$bin/real_nccl_linked"
+*' planet '*)
+    for name in $rank_tests; do items="$items $name:0 $name:2"; done
+    items="$items examples:0 examples:1 gpt:0 gpt:1"
     ;;
 esac
-for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
-    export FAKE_CUDA_SEED=$seed
-    case " $programs $seed" in # 2 ranks, 3 where streams take turns
-    *' ranks '*[02])
-        for name in $rank_tests; do
-            FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2))
-        done
-        ;;
-    esac
-    case " $programs $seed" in
-    *' ranks '*[01]) run_examples "$seed" ;; # late, early
-    esac
-    case " $programs " in
-    *' kernels '*) [ "$seed" -gt 1 ] || run "kernels, seed $seed" "$bin/kernels" ;;
-    esac
-    case " $programs $seed" in
-    *' strategies '*[037]) DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "strategies, seed $seed" "$bin/strategies" ;;
-    esac
-    case " $programs " in
-    *' nccl '*)
-        DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "nccl, seed $seed" "$bin/nccl"
-        case $seed in
-        2) DPAR_NCCL_LIBRARY="$bin/21805/libnccl.so.2" run "nccl 2.18.5" "$bin/nccl_old" ;;
-        3) DPAR_NCCL_LIBRARY="$bin/22105/libnccl.so.2" run "nccl 2.21.5" "$bin/nccl_old" ;;
-        7) DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
-        esac
-        ;;
-    esac
+case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1" ;; esac
+case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7" ;; esac
+case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
+items="$items fake_nccl_test: fake_test:"
+in_pairs one $items
+k=0
+for item in $items; do
+    k=$((k + 1))
+    cat "$work/said_$k"
 done
-unset FAKE_CUDA_SEED
 if [ -e "$work/losses" ]; then # from log(256) = 5.55 or so; bf16 nearly as f32
     awk '!($2 < $1 - 1 && $2 > 1) { print "losses did not fall:", $0; bad = 1 }
         { low = NR == 1 || $2 < low ? $2 : low; high = $2 > high ? $2 : high }
@@ -219,4 +312,5 @@ if [ -e "$work/losses" ]; then # from log(256) = 5.55 or so; bf16 nearly as f32
 fi
 left=$(ls "$bin/meet")
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+[ "${1:-}" != keep ] || sources > "$bin/sources"
 echo "GPU wing without a GPU:$(printf ' %s' $programs) fake_test fake_nccl_test"

@@ -3,15 +3,20 @@
  * the same strategy on the shared-memory engine in the host's memory, bit by bit: ddp (averages,
  * sums, with a narrow wire), halos and their adjoint; operations captured in a graph and
  * replayed. On 1 to 4 ranks. */
+#ifndef DPAR_APART /* dpar.h and both headers are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #define DPAR_NO_SHOW
 #define DPAR_NO_COST
+#endif
 #include "dpar_nccl.h"
 
 #include "dpar_cuda.h"
 
 #include "../check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct side {
     dpar_comm *c;
@@ -47,7 +52,9 @@ static void begin(dpar_comm *host)
     dpar_why why;
     memset(&o, 0, sizeof o);
     memset(&g, 0, sizeof g);
-    cuda(cudaSetDevice(host->rank));
+    int devices = 0;
+    cuda(cudaGetDeviceCount(&devices));
+    cuda(cudaSetDevice(host->rank % devices));
     cuda(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
     cuda(cudaStreamCreateWithFlags(&device.comm_stream, cudaStreamNonBlocking));
     g.stream = device.stream;
@@ -61,7 +68,7 @@ static void begin(dpar_comm *host)
     o.mem = &device.mem;
     o.adds = &device.adds;
     o.exact = 1;
-    o.timeout_s = 20;
+    o.timeout_s = 60; /* ranks may share a device */
     o.scratch_bytes = 1 << 16;
     right(dpar_nccl_comm(host, &o, &device.c, &why), why.text);
     CHECK(device.c->mem == &device.mem);
@@ -102,10 +109,10 @@ static float number(int64_t i, int rank, int step)
 enum { PARAMS = 7 };
 static const int64_t numel[PARAMS] = {300, 5, 0, 1000, 64, 17, 2048};
 
-static void *room(int64_t bytes)
+static void *room(int64_t bytes) /* pages of its own: a plan pins parts of them */
 {
     void *at = NULL;
-    CHECK_INT(posix_memalign(&at, 64, (size_t)bytes + 64), 0);
+    CHECK_INT(posix_memalign(&at, 65536, ((size_t)bytes / 65536 + 1) * 65536), 0);
     return at;
 }
 
@@ -333,6 +340,8 @@ static int graph(dpar_comm *host, void *arg)
     return end();
 }
 
+#include "strategies_halo.h"
+
 /* One rank in a process of its own: after the first call of CUDA a process cannot fork for others.
  */
 static dpar_status alone(dpar_main each)
@@ -373,5 +382,6 @@ int main(int argc, char **argv)
     section("ddp", ddp, wanted);
     section("halos", halos, wanted);
     section("graph", graph, wanted);
+    section("halo_kernels", halo_kernels, wanted);
     return CHECK_DONE();
 }

@@ -5,11 +5,30 @@
  * agrees to 1e-12 of the largest element, f32 to 4e-6: sums are in f64 and rounded once, through
  * five arrays. Rows that experts are given are compared bit by bit, in the order of one rank. What
  * is handed to the all-to-alls is counted and equals the formulas of the header. Rows that are read
- * where they lie give the same bits, and count the same.
+ * where they lie give the same bits, and count the same. With DEVICE_MEMORY all of it in memory
+ * that the CPU does not reach (device_memory.h), bit by bit what the host's gives.
  *
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#define free device_free
+#define dpar_experts_init(m, b, c, l, p, w)                                                        \
+    (dpar_status) ON_DEVICE(dpar_experts_init(m, b, c, l, p, w))
+#define dpar_experts_route(p, m, b, t, e, f, r, w)                                                 \
+    (dpar_status) ON_DEVICE(dpar_experts_route(p, m, b, t, e, f, r, w))
+#define dpar_experts_dispatch(p, r, x, o) (dpar_status) ON_DEVICE(dpar_experts_dispatch(p, r, x, o))
+#define dpar_experts_combine(p, r, o, w, y, k)                                                     \
+    (dpar_status) ON_DEVICE(dpar_experts_combine(p, r, o, w, y, k))
+#define dpar_experts_combine_backward(p, r, y, w, k, o, d)                                         \
+    (dpar_status) ON_DEVICE(dpar_experts_combine_backward(p, r, y, w, k, o, d))
+#define dpar_experts_dispatch_backward(p, r, o, x)                                                 \
+    (dpar_status) ON_DEVICE(dpar_experts_dispatch_backward(p, r, o, x))
+#define dpar_experts_close(p) (dpar_status) ON_DEVICE(dpar_experts_close(p))
+#else
 #include "rank_program.h"
+#define ON_DEVICE(call) (call)
+#endif
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -66,7 +85,8 @@ static double number(uint32_t a, int64_t i)
     return (double)(float)((double)h / 2147483648.0 - 1.0);
 }
 
-static void *fresh(int64_t n)
+/* The host's. */
+static void *reached(int64_t n)
 {
     void *a = calloc((size_t)n + 1, sizeof(double));
     if (a == NULL) {
@@ -75,9 +95,51 @@ static void *fresh(int64_t n)
     return a;
 }
 
+static void *fresh(int64_t n)
+{
+#ifdef DEVICE_MEMORY
+    if (the_device.first != NULL) {
+        return device_zeroed((n + 1) * 8);
+    }
+#endif
+    return reached(n);
+}
+
+/* Memory of a plan, some of them page-locked, too; of a routing (also), which a device reads. */
+static dpar_status plan_alloc(dpar_comm *c, int64_t bytes, int also, void **memory)
+{
+#ifdef DEVICE_MEMORY
+    if (c->mem != NULL) {
+#ifdef DEVICE_CUDA
+        if (also || bytes / 64 % 2) {
+            *memory = device_zeroed(bytes);
+            return DPAR_OK;
+        }
+#endif
+        return host_alloc(c, bytes, memory);
+    }
+#endif
+    (void)also;
+    return dpar_comm_alloc(c, bytes, memory);
+}
+
+static void plan_release(dpar_comm *c, dpar_experts_plan *plan, void *memory, void *mine)
+{
+    CHECK_INT(dpar_experts_close(plan), DPAR_OK);
+#ifdef DEVICE_MEMORY
+    if (c->mem != NULL) {
+        free(memory);
+        free(mine);
+        return;
+    }
+#endif
+    dpar_comm_release(c, memory);
+    dpar_comm_release(c, mine);
+}
+
 static double *numbers(uint32_t a, int64_t n)
 {
-    double *x = (double *)fresh(n);
+    double *x = (double *)reached(n);
     int64_t i;
     for (i = 0; i < n; i++) {
         x[i] = number(a, i);
@@ -332,16 +394,16 @@ static whole one_rank(const job *s)
     whole o;
     int64_t a;
     memset(&o, 0, sizeof o);
-    o.chosen = (int32_t *)fresh(s->tokens * s->choices);
-    o.kept = (int *)fresh(s->tokens * s->choices);
-    o.weight = (double *)fresh(s->tokens * s->choices);
-    o.dweight = (double *)fresh(s->tokens * s->choices);
-    o.y = (double *)fresh(s->tokens * s->width);
-    o.dx = (double *)fresh(s->tokens * s->width);
-    o.dlogits = (double *)fresh(s->tokens * s->experts);
-    o.dw = (double *)fresh(s->experts * s->width * s->width);
-    o.load = (double *)fresh(s->experts);
-    o.share = (double *)fresh(s->experts);
+    o.chosen = (int32_t *)reached(s->tokens * s->choices);
+    o.kept = (int *)reached(s->tokens * s->choices);
+    o.weight = (double *)reached(s->tokens * s->choices);
+    o.dweight = (double *)reached(s->tokens * s->choices);
+    o.y = (double *)reached(s->tokens * s->width);
+    o.dx = (double *)reached(s->tokens * s->width);
+    o.dlogits = (double *)reached(s->tokens * s->experts);
+    o.dw = (double *)reached(s->experts * s->width * s->width);
+    o.load = (double *)reached(s->experts);
+    o.share = (double *)reached(s->experts);
     choose(s, &o);
     balance(s, &o);
     for (a = 0; a < s->tokens * s->choices; a++) {
@@ -383,6 +445,7 @@ typedef struct side {
     int64_t bytes, each, tokens, before; /* of this rank; those of ranks before */
     double *scratch, *sums;
     int32_t *chosen;
+    void *decides; /* weights, for the router */
     void *x, *logits, *g, *weight, *rows, *results, *kept, *y, *dresults, *drows, *dweight, *dx,
         *dlogits;
     double *dw;
@@ -416,15 +479,16 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     if (st == DPAR_OK) {
         st = dpar_experts_bytes(c, &a->layer, &a->bytes, &a->each, &why);
     }
-    if (st != DPAR_OK || dpar_comm_alloc(c, a->bytes, &a->memory) != DPAR_OK ||
-        dpar_comm_alloc(c, a->each, &a->mine) != DPAR_OK ||
+    if (st != DPAR_OK || plan_alloc(c, a->bytes, 0, &a->memory) != DPAR_OK ||
+        plan_alloc(c, a->each, 1, &a->mine) != DPAR_OK ||
         dpar_experts_init(a->memory, a->bytes, c, &a->layer, &a->plan, &why) != DPAR_OK) {
         printf("rank %d of %d: %s\n", (int)me, (int)c->size, why.text);
         return 1;
     }
-    a->scratch = (double *)fresh(2 * s->experts);
+    a->scratch = (double *)reached(2 * s->experts);
     a->sums = (double *)fresh(2 * s->experts + 1);
-    a->chosen = (int32_t *)fresh(a->tokens * k);
+    a->chosen = (int32_t *)reached(a->tokens * k);
+    a->decides = reached(a->tokens * k);
     a->x = piece(s->x, a->before * s->width, a->tokens * s->width, s->type);
     a->g = piece(s->g, a->before * s->width, a->tokens * s->width, s->type);
     a->logits = piece(s->logits, a->before * s->experts, a->tokens * s->experts, s->type);
@@ -438,17 +502,17 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     a->results = fresh(a->plan->most * s->width);
     a->drows = fresh(a->plan->most * s->width);
     a->dresults = fresh(a->plan->most * s->width);
-    a->dw = (double *)fresh(s->experts * s->width * s->width);
+    a->dw = (double *)reached(s->experts * s->width * s->width);
     return 0;
 }
 
 static void side_ends(side *a)
 {
-    dpar_comm_release(a->c, a->memory);
-    dpar_comm_release(a->c, a->mine);
+    plan_release(a->c, a->plan, a->memory, a->mine);
     free(a->scratch);
     free(a->sums);
     free(a->chosen);
+    free(a->decides);
     free(a->x);
     free(a->g);
     free(a->logits);
@@ -494,13 +558,15 @@ static void experts(side *a, int back)
 static dpar_status forward(side *a, dpar_why *why)
 {
     dpar_status st =
-        dpar_gate_forward(&a->gate, a->tokens, a->logits, a->chosen, a->weight, a->scratch, why);
+        dpar_gate_forward(&a->gate, a->tokens, a->logits, a->chosen, a->decides, a->scratch, why);
     if (st == DPAR_OK) {
+        memcpy(a->weight, a->decides,
+               (size_t)(a->tokens * a->s->choices * dpar_type_bytes(a->s->type)));
         st = dpar_gate_balance(&a->gate, a->c, a->tokens, a->logits, a->chosen, a->sums, &a->load,
                                a->scratch);
     }
     if (st == DPAR_OK) {
-        st = dpar_experts_route(a->plan, a->mine, a->each, a->tokens, a->chosen, a->weight,
+        st = dpar_experts_route(a->plan, a->mine, a->each, a->tokens, a->chosen, a->decides,
                                 &a->route, why);
     }
     if (st == DPAR_OK) {
@@ -876,10 +942,11 @@ static uint16_t bf16_of(double v)
 static int narrow_cases(dpar_comm *c)
 {
     enum { TOKENS = 5, K = 2, WIDTH = 67 };
-    uint16_t x[TOKENS * WIDTH], y[TOKENS * WIDTH], dx[TOKENS * WIDTH];
-    uint16_t kept[TOKENS * K * WIDTH], *rows;
+    uint16_t *x = (uint16_t *)fresh(TOKENS * WIDTH), *y = (uint16_t *)fresh(TOKENS * WIDTH);
+    uint16_t *dx = (uint16_t *)fresh(TOKENS * WIDTH), *rows;
+    uint16_t *kept = (uint16_t *)fresh(TOKENS * K * WIDTH);
     int32_t chosen[TOKENS * K];
-    float weight[TOKENS * K], dweight[TOKENS * K];
+    float *weight = (float *)fresh(TOKENS * K), *dweight = (float *)fresh(TOKENS * K);
     dpar_experts l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
@@ -894,7 +961,7 @@ static int narrow_cases(dpar_comm *c)
     l.width = WIDTH;
     l.type = DPAR_BF16;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
-    bad += dpar_comm_alloc(c, bytes, &memory) != DPAR_OK || dpar_comm_alloc(c, each, &mine) != 0;
+    bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK || plan_alloc(c, each, 1, &mine) != 0;
     bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         return bad;
@@ -929,8 +996,13 @@ static int narrow_cases(dpar_comm *c)
         bad += dweight[t * K] != (float)dot || dweight[t * K + 1] != (t == 2 ? 0.0f : (float)dot);
     }
     free(rows);
-    dpar_comm_release(c, memory);
-    dpar_comm_release(c, mine);
+    free(x);
+    free(y);
+    free(dx);
+    free(kept);
+    free(weight);
+    free(dweight);
+    plan_release(c, plan, memory, mine);
     if (bad) {
         printf("16 bits: %d wrong\n", bad);
     }
@@ -941,8 +1013,13 @@ static int narrow_cases(dpar_comm *c)
 
 /* All-to-alls; or rows are read where they lie, where all ranks' are registered, with the routings.
  */
-enum { ALL_TO_ALLS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING, WAYS };
+#ifdef DEVICE_MEMORY
+enum { ALL_TO_ALLS, THERE, WAYS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING };
+static const char *const way_names[WAYS] = {"all-to-alls", "a device's memory"};
+#else
+enum { ALL_TO_ALLS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING, WAYS, THERE };
 static const char *const way_names[WAYS] = {"all-to-alls", "registered", "own rows", "own routing"};
+#endif
 
 /* One layer, there and back, on this rank. */
 typedef struct travel {
@@ -957,12 +1034,18 @@ typedef struct travel {
     void *block[16];
     int blocks, blocked[16]; /* 1: of dpar_comm_alloc */
     unsigned char *seen;     /* all that came, one after the other */
-    int64_t all;
+    int64_t all, bits;       /* bytes; without the last, dweight */
 } travel;
 
 static void *lend(travel *t, int64_t bytes, int registered)
 {
     void *at = NULL;
+#ifdef DEVICE_MEMORY
+    if (t->c->mem != NULL) {
+        t->blocked[t->blocks] = 0;
+        return t->block[t->blocks++] = device_zeroed(bytes);
+    }
+#endif
     if (registered && dpar_comm_alloc(t->c, bytes + 64, &at) != DPAR_OK) {
         exit(1);
     }
@@ -971,8 +1054,22 @@ static void *lend(travel *t, int64_t bytes, int registered)
     return t->block[t->blocks++] = at;
 }
 
+/* Memory of a plan or, also, of a routing. */
+static void *lend_plan(travel *t, int64_t bytes, int also, int registered)
+{
+    if (t->c->mem == NULL) {
+        return lend(t, bytes, registered);
+    }
+    t->blocked[t->blocks] = 0;
+    if (plan_alloc(t->c, bytes, also, &t->block[t->blocks]) != DPAR_OK) {
+        exit(1);
+    }
+    return t->block[t->blocks++];
+}
+
 static void give_back(travel *t)
 {
+    CHECK_INT(dpar_experts_close(t->plan), DPAR_OK);
     while (t->blocks-- > 0) {
         if (t->blocked[t->blocks]) {
             dpar_comm_release(t->c, t->block[t->blocks]);
@@ -1031,19 +1128,28 @@ static int there_and_back(travel *t, int way)
     const dpar_experts_routing *r = t->route;
     const void *x = some_rows(t, 1, t->tokens, shares), *dy = some_rows(t, 2, t->tokens, shares);
     const void *weight = t->block[2];
-    void *rows = lend(t, r->rows * row, 0), *y = lend(t, t->tokens * row, 0);
-    void *kept = t->keeps ? lend(t, r->kept * row, 0) : NULL;
+    void *rows = lend(t, r->rows * row, 0), *y = lend(t, t->tokens * row, 0), *results;
+    void *kept = t->keeps && r->kept > 0 ? lend(t, r->kept * row, 0) : NULL;
     void *dweight = t->keeps ? lend(t, t->tokens * t->l.choices * unit, 0) : NULL;
-    int bad = dpar_experts_dispatch(p, r, x, rows) != DPAR_OK;
+    int bad = 0;
+    if (dweight != NULL) {
+        memset(dweight, 0x5a, (size_t)(t->tokens * t->l.choices * unit));
+    }
+    bad += dpar_experts_dispatch(p, r, x, rows) != DPAR_OK;
     came(t, rows, r->rows * row);
-    bad += dpar_experts_combine(p, r, worked(t, rows, shares), weight, y, kept) != DPAR_OK;
+    results = worked(t, rows, shares);
+    bad += dpar_experts_combine(p, r, results, weight, y, kept) != DPAR_OK;
     came(t, y, t->tokens * row);
     bad += dpar_experts_combine_backward(p, r, dy, weight, kept, rows, dweight) != DPAR_OK;
     came(t, rows, r->rows * row);
-    bad += dpar_experts_dispatch_backward(p, r, worked(t, rows, shares), y) != DPAR_OK;
+    results = worked(t, rows, shares);
+    bad += dpar_experts_dispatch_backward(p, r, results, y) != DPAR_OK;
     came(t, y, t->tokens * row);
     if (t->keeps) {
         came(t, kept, r->kept * row);
+    }
+    t->bits = t->all;
+    if (t->keeps) {
         came(t, dweight, t->tokens * t->l.choices * unit);
     }
     return bad;
@@ -1056,39 +1162,85 @@ static int travels(travel *t, int way)
     const int last = c->rank == c->size - 1;
     int64_t bytes = 0, each = 0, i, counted, sent, pieces, touched = 0;
     dpar_why why;
-    void *memory, *routing, *weight;
+    void *memory, *routing, *weight, *decides = reached(t->tokens * t->l.choices);
     int bad = dpar_experts_bytes(c, &t->l, &bytes, &each, &why) != DPAR_OK;
-    memory = lend(t, bytes, way != LAST_HAS_OWN_ROUTING);
-    routing = lend(t, each, way != LAST_HAS_OWN_ROUTING || !last);
+    memory = lend_plan(t, bytes, 0, way != LAST_HAS_OWN_ROUTING);
+    routing = lend_plan(t, each, 1, way != LAST_HAS_OWN_ROUTING || !last);
     weight = lend(t, t->tokens * t->l.choices * 8, way != LAST_HAS_OWN_ROWS || !last);
     for (i = 0; i < t->tokens * t->l.choices; i++) {
-        float_put(weight, i, t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32,
-                  number(t->seed + 3u + 10u * (uint32_t)c->rank, i));
+        const double v = number(t->seed + 3u + 10u * (uint32_t)c->rank, i);
+        float_put(weight, i, t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32, v);
+        float_put(decides, i, t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32, v);
     }
     t->all = 0;
     bad += bad || dpar_experts_init(memory, bytes, c, &t->l, &t->plan, &why) != DPAR_OK;
-    bad += bad || dpar_experts_route(t->plan, routing, each, t->tokens, t->chosen, weight,
+    bad += bad || dpar_experts_route(t->plan, routing, each, t->tokens, t->chosen, decides,
                                      &t->route, &why) != DPAR_OK;
     if (bad == 0) {
         pieces = t->tokens * t->l.choices * t->l.width * dpar_type_bytes(t->l.type);
-        memset(t->plan->packed, 0x5a, (size_t)pieces);
+        if (c->mem == NULL) {
+            memset(t->plan->packed, 0x5a, (size_t)pieces);
+        }
         counted = c->sent[DPAR_ALL_TO_ALL];
         sent = t->plan->sent;
-        if (way == ALL_TO_ALLS) {
+        if (way == ALL_TO_ALLS || way == THERE) {
             look_begins(c);
         }
         bad += there_and_back(t, way);
-        if (way == ALL_TO_ALLS) {
+        if (way == ALL_TO_ALLS || way == THERE) {
             look_ends(c);
             bad += bytes_away != t->plan->sent - sent || exchanges != 4;
         }
         bad += c->sent[DPAR_ALL_TO_ALL] - counted != t->plan->sent - sent;
-        for (i = 0; i < pieces; i++) {
+        for (i = 0; i < pieces && c->mem == NULL; i++) {
             touched += ((const unsigned char *)t->plan->packed)[i] != 0x5a;
         }
         bad += touched > 0 && way == REGISTERED && strcmp(c->engine.name, "shm") == 0;
     }
     give_back(t);
+    free(decides);
+    return bad;
+}
+
+/* The same ranks over the host's memory, and back. */
+static dpar_comm *on_host(dpar_comm *c)
+{
+#ifdef DEVICE_CUDA
+    c = the_device.host;
+#elif defined(DEVICE_MEMORY)
+    c = device_return(c);
+#endif
+    return c;
+}
+
+static dpar_comm *on_device(dpar_comm *c, dpar_comm *host)
+{
+#if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA)
+    c = device_take(host);
+#endif
+    (void)host;
+    return c;
+}
+
+/* Gradients of weights: sums in f64 of up to 600 products; of a device in another order. */
+static int dots_differ(const travel *t, const unsigned char *first)
+{
+    const int32_t type = t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    const int64_t n = (t->all - t->bits) / dpar_type_bytes(type);
+    void *a = reached(n), *b = reached(n);
+    int64_t i;
+    int bad = 0;
+    memcpy(a, t->seen + t->bits, (size_t)(t->all - t->bits));
+    memcpy(b, first + t->bits, (size_t)(t->all - t->bits));
+    for (i = 0; i < n; i++) {
+        const double x = float_get(a, i, type), y = float_get(b, i, type);
+        bad += !(fabs(x - y) <= (type == DPAR_F64 ? 1e-12 : 1e-6) * (1.0 + fabs(y)));
+    }
+    free(a);
+    free(b);
+#ifndef DEVICE_CUDA
+    bad += memcmp(t->seen + t->bits, first + t->bits, (size_t)(t->all - t->bits)) != 0;
+#endif
     return bad;
 }
 
@@ -1097,13 +1249,14 @@ static int all_ways(dpar_comm *c, travel *t)
     unsigned char *first;
     int64_t i, j, all;
     int way, bad = 0;
-    t->c = c;
-    t->chosen = (int32_t *)fresh(t->tokens * t->l.choices);
-    for (i = 0; i < t->tokens; i++) { /* some twice in a row, some not at all */
+    t->c = on_host(c);
+    t->chosen = (int32_t *)reached(t->tokens * t->l.choices);
+    for (i = 0; i < t->tokens; i++) { /* some twice in a row, some not at all, of a rank none */
         for (j = 0; j < t->l.choices; j++) {
             const uint32_t a = scrambled(t->seed, i / 2 + 100 * c->rank);
             t->chosen[i * t->l.choices + j] =
-                scrambled(t->seed + 1, i * 8 + j) % 7 == 0
+                scrambled(t->seed + 1, i * 8 + j) % 7 == 0 ||
+                        (t->seed / 50 % 4 == 0 && c->rank == c->size - 1)
                     ? -1
                     : (int32_t)((a % 64 + (uint32_t)j) % (uint32_t)t->l.experts.count);
         }
@@ -1111,10 +1264,12 @@ static int all_ways(dpar_comm *c, travel *t)
     bad += travels(t, ALL_TO_ALLS);
     first = t->seen;
     all = t->all;
+    t->c = on_device(c, t->c);
     for (way = 1; way < WAYS; way++) {
         int wrong;
         t->seen = NULL;
-        wrong = travels(t, way) + (t->all != all || memcmp(t->seen, first, (size_t)all) != 0);
+        wrong = travels(t, way) + (t->all != all || memcmp(t->seen, first, (size_t)t->bits) != 0);
+        wrong += t->all == all ? dots_differ(t, first) : 0;
         if (wrong > 0) {
             printf("rank %d of %d, type %d, drop %d, width %d, %s: %d wrong\n", (int)c->rank,
                    (int)c->size, (int)t->l.type, (int)t->l.drop, (int)t->l.width, way_names[way],
@@ -1138,7 +1293,7 @@ static int where_cases(dpar_comm *c)
         const int large = i == 16; /* written past the cache */
         travel t;
         memset(&t, 0, sizeof t);
-        if (large && c->size != 2) {
+        if (large && (c->size != 2 || c->mem != NULL)) {
             continue;
         }
         bad += dpar_split_init(&t.l.experts, i % 2 ? DPAR_EVEN : DPAR_CHUNK, 3 + i % 6, c->size, 1,
@@ -1156,6 +1311,169 @@ static int where_cases(dpar_comm *c)
     }
     return bad;
 }
+
+/* ---- one after the other ----------------------------------------------------------------------
+ */
+
+enum { Q_TOKENS = 6, Q_K = 2, Q_WIDTH = 8, Q_EXPERTS = 5 };
+
+/* Two routings of a plan in turns, then the first one's memory for another: nobody waits between.
+ */
+typedef struct turns {
+    dpar_experts_plan *plan;
+    dpar_experts_routing *route[2];
+    void *mine[2];
+    int64_t each;
+    int32_t chosen[3][Q_TOKENS * Q_K];
+    double *x[3], *rows[3], *y[3], *dx[2], *weight;
+    dpar_why why;
+} turns;
+
+/* The functions themselves: on a device all of it is one ON_DEVICE. */
+static dpar_status take_turns(turns *t)
+{
+    dpar_status st = DPAR_OK;
+    int i;
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        st = (dpar_experts_route)(t->plan, t->mine[i], t->each, Q_TOKENS, t->chosen[i], NULL,
+                                  &t->route[i], &t->why);
+    }
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        st = (dpar_experts_dispatch)(t->plan, t->route[i], t->x[i], t->rows[i]);
+    }
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        st = (dpar_experts_combine)(t->plan, t->route[i], t->rows[i], t->weight, t->y[i], NULL);
+    }
+    for (i = 1; i >= 0 && st == DPAR_OK; i--) {
+        st = (dpar_experts_combine_backward)(t->plan, t->route[i], t->x[i], t->weight, NULL,
+                                             t->rows[i], NULL);
+    }
+    for (i = 1; i >= 0 && st == DPAR_OK; i--) {
+        st = (dpar_experts_dispatch_backward)(t->plan, t->route[i], t->rows[i], t->dx[i]);
+    }
+    st = st == DPAR_OK ? (dpar_experts_route)(t->plan, t->mine[0], t->each, Q_TOKENS, t->chosen[2],
+                                              NULL, &t->route[0], &t->why)
+                       : st;
+    st = st == DPAR_OK ? (dpar_experts_dispatch)(t->plan, t->route[0], t->x[2], t->rows[2]) : st;
+    return st == DPAR_OK
+               ? (dpar_experts_combine)(t->plan, t->route[0], t->rows[2], t->weight, t->y[2], NULL)
+               : st;
+}
+
+/* Experts give back what they are given: y and dx are x times the sum of the weights. */
+static int check_turns(const turns *t)
+{
+    int64_t i, j;
+    int k, bad = 0;
+    for (k = 0; k < 3; k++) {
+        for (i = 0; i < Q_TOKENS * Q_WIDTH; i++) {
+            double sum = 0.0;
+            for (j = i / Q_WIDTH * Q_K; j < (i / Q_WIDTH + 1) * Q_K; j++) {
+                sum += t->chosen[k][j] >= 0 ? t->weight[j] * t->x[k][i] : 0.0;
+            }
+            bad += t->y[k][i] != sum || (k < 2 && t->dx[k][i] != sum);
+        }
+    }
+    return bad;
+}
+
+static int turn_case(dpar_comm *c)
+{
+    turns t;
+    dpar_experts l;
+    void *memory = NULL;
+    int64_t bytes = 0, i;
+    int k, bad = 0;
+    memset(&l, 0, sizeof l);
+    memset(&t, 0, sizeof t);
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, Q_EXPERTS, c->size, 1, 0, &t.why) != DPAR_OK;
+    l.choices = Q_K;
+    l.tokens = Q_TOKENS;
+    l.width = Q_WIDTH;
+    l.type = DPAR_F64;
+    bad += dpar_experts_bytes(c, &l, &bytes, &t.each, &t.why) != DPAR_OK;
+    bad += plan_alloc(c, bytes, 0, &memory) || plan_alloc(c, t.each, 1, &t.mine[0]) ||
+           plan_alloc(c, t.each, 1, &t.mine[1]);
+    bad += bad || dpar_experts_init(memory, bytes, c, &l, &t.plan, &t.why) != DPAR_OK;
+    if (bad) {
+        printf("turns: %s\n", t.why.text);
+        return bad;
+    }
+    t.weight = (double *)fresh(Q_TOKENS * Q_K);
+    for (i = 0; i < Q_TOKENS * Q_K; i++) { /* sums of quarters of f32 are exact */
+        t.weight[i] = (double)(1 + i % 5) / 4.0;
+        for (k = 0; k < 3; k++) {
+            t.chosen[k][i] = (int32_t)((i / Q_K * (k + 1) + i % Q_K * 2 + c->rank + k) % Q_EXPERTS);
+        }
+        t.chosen[2][i] = i % 3 == 0 ? -1 : t.chosen[2][i];
+    }
+    for (k = 0; k < 3; k++) {
+        t.x[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
+        t.y[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
+        t.rows[k] = (double *)fresh(t.plan->most * Q_WIDTH);
+        if (k < 2) {
+            t.dx[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
+        }
+        for (i = 0; i < Q_TOKENS * Q_WIDTH; i++) {
+            t.x[k][i] = number(200u + (uint32_t)k, c->rank * 1000 + i);
+        }
+    }
+    bad += ON_DEVICE(take_turns(&t)) != DPAR_OK;
+    bad += check_turns(&t);
+    if (bad) {
+        printf("rank %d of %d: turns: %d wrong, %s\n", (int)c->rank, (int)c->size, bad,
+               c->why.text);
+    }
+    for (k = 0; k < 3; k++) {
+        free(t.x[k]);
+        free(t.y[k]);
+        free(t.rows[k]);
+        if (k < 2) {
+            free(t.dx[k]);
+        }
+    }
+    free(t.weight);
+    plan_release(c, t.plan, memory, t.mine[0]);
+    plan_release(c, NULL, NULL, t.mine[1]);
+    return bad;
+}
+
+#ifdef DEVICE_MEMORY
+/* The last rank's table has no gather: all hear of it, nobody keeps memory of the device. */
+static int table_case(dpar_comm *c)
+{
+    const dpar_mem *was = c->mem;
+    const int last = c->rank == c->size - 1;
+    dpar_mem less = *was;
+    char expected[120];
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_why why;
+    void *memory = NULL;
+    int64_t bytes = 0, each = 0, pieces;
+    int bad = 0;
+    memset(&l, 0, sizeof l);
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 3, c->size, 1, 0, &why) != DPAR_OK;
+    l.choices = l.tokens = l.width = 1;
+    l.type = DPAR_F32;
+    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK;
+    pieces = the_device.pieces;
+    less.gather = NULL;
+    c->mem = last ? &less : was;
+    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
+    c->mem = was;
+    snprintf(expected, sizeof expected, "rank %d: experts need wait, span, gather, combine and dot",
+             (int)c->size - 1);
+    bad += strstr(why.text, last ? strchr(expected, 'e') : expected) == NULL || plan != NULL;
+    bad += the_device.pieces != pieces;
+    if (bad) {
+        printf("table: %d wrong, %s\n", bad, why.text);
+    }
+    plan_release(c, NULL, memory, NULL);
+    return bad;
+}
+#endif
 
 /* ---- beside tensor and data parallelism ------------------------------------------------------ */
 
@@ -1395,7 +1713,8 @@ static int room_case(dpar_comm *c)
 {
     enum { TOKENS = 4 };
     int32_t chosen[TOKENS];
-    double x[TOKENS], y[TOKENS], rows[3], weight[TOKENS] = {1, 1, 1, 1};
+    double *x = (double *)fresh(TOKENS), *y = (double *)fresh(TOKENS), *rows = (double *)fresh(3);
+    double *weight = (double *)fresh(TOKENS);
     const int last = c->rank == c->size - 1;
     char expected[120];
     dpar_experts l;
@@ -1406,9 +1725,9 @@ static int room_case(dpar_comm *c)
     int64_t bytes = 0, each = 0, i;
     int bad = 0;
     memset(&l, 0, sizeof l);
-    memset(rows, 0, sizeof rows);
     for (i = 0; i < TOKENS; i++) {
         chosen[i] = c->size - 1;
+        weight[i] = 1.0;
         x[i] = (double)(c->rank * TOKENS + i);
         y[i] = -1.0;
     }
@@ -1419,7 +1738,7 @@ static int room_case(dpar_comm *c)
     l.rows = 3;
     l.type = DPAR_F64;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
-    bad += dpar_comm_alloc(c, 2 * bytes, &memory) != 0 || dpar_comm_alloc(c, each, &mine) != 0;
+    bad += plan_alloc(c, 2 * bytes, 0, &memory) != 0 || plan_alloc(c, each, 1, &mine) != 0;
     bad += dpar_experts_init(memory, bytes - 1, c, &l, &plan, &why) != DPAR_E_ROOM;
     l.width = last ? 2 : 1;
     if (c->size > 1) {
@@ -1445,13 +1764,25 @@ static int room_case(dpar_comm *c)
         bad += y[i] != (last && i < 3 ? x[i] : -1.0);
     }
     bad += plan->taken != (last ? 3 : 0) || plan->kept != plan->taken || plan->dropped != 0;
-    dpar_comm_release(c, memory);
-    dpar_comm_release(c, mine);
+    plan_release(c, plan, memory, mine);
+    free(x);
+    free(y);
+    free(rows);
+    free(weight);
     if (bad) {
         printf("room: %d wrong, %s\n", bad, why.text);
     }
     return bad;
 }
+
+#ifdef DEVICE_MEMORY
+static dpar_status no_gather(void *ctx, const dpar_mem_gather *call)
+{
+    (void)ctx;
+    (void)call;
+    return DPAR_E_MEMORY;
+}
+#endif
 
 /* The last rank gets something wrong; the others hear of it. */
 static int refused(dpar_comm *c, int what)
@@ -1491,7 +1822,7 @@ static int refused(dpar_comm *c, int what)
     l.tokens = 2;
     l.drop = what == 3 ? DPAR_DROP_LIGHT_OWN : DPAR_DROP_LATE;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
-    bad += dpar_comm_alloc(other, bytes, &memory) || dpar_comm_alloc(other, each, &mine);
+    bad += plan_alloc(other, bytes, 0, &memory) || plan_alloc(other, each, 1, &mine);
     bad += bad || dpar_experts_init(memory, bytes, other, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         return 1;
@@ -1509,12 +1840,23 @@ static int refused(dpar_comm *c, int what)
         bad += st != DPAR_OK;
         st = dpar_experts_dispatch(plan, route, culprit ? NULL : x, rows);
     }
-    bad += st >= 0 || other->why.text[0] == 0 || (culprit && st != DPAR_E_ARG);
+#ifdef DEVICE_MEMORY
+    if (what == 6) { /* its memory fails */
+        dpar_mem less = *other->mem;
+        less.gather = no_gather;
+        other->mem = culprit ? &less : other->mem;
+        bad += st != DPAR_OK;
+        st = dpar_experts_dispatch(plan, route, x, rows);
+        other->mem = c->mem;
+        bad += strstr(other->why.text, "its memory's gather failed") == NULL;
+    }
+#endif
+    bad += st >= 0 || other->why.text[0] == 0;
+    bad += culprit && st != (what == 6 ? DPAR_E_MEMORY : DPAR_E_ARG);
     if (bad) {
         printf("refused %d: status %d, %s\n", what, (int)st, other->why.text);
     }
-    dpar_comm_release(other, memory);
-    dpar_comm_release(other, mine);
+    plan_release(other, plan, memory, mine);
     (void)dpar_comm_close(other);
     return bad;
 }
@@ -1744,13 +2086,32 @@ static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
     int64_t bad;
+    int what = 0;
     (void)arg;
+    (void)what;
     bad = c->rank == 0 ? gate_cases() + small_cases() : 0;
     if (bad) {
         printf("gates: %d wrong\n", (int)bad);
     }
-    bad += cases(c) + narrow_cases(c) + where_cases(c) + room_case(c) + quarrel_cases(c);
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 26);
+    c = device_take(c);
+    bad += table_case(c);
+#else
     bad += c->size % 4 == 0 ? mesh_case(c) : 0;
+#endif
+    bad += cases(c) + narrow_cases(c) + where_cases(c) + turn_case(c) + room_case(c);
+    bad += quarrel_cases(c);
+#if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+    for (what = 0; what < 7; what++) {
+        bad += refused(c, what);
+    }
+#endif
+#ifdef DEVICE_MEMORY
+    bad += (the_device.calls == 0) + (the_device.pieces != 0);
+    c = device_return(c);
+    device_end();
+#endif
     return all_right(c, bad, began);
 }
 
@@ -1772,5 +2133,11 @@ static void also(int n, const dpar_options *o)
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    (void)also;
+    (void)mesh_case;
+    return rank_program(argc, argv, everything, NULL, 5, 2, NULL);
+#else
     return rank_program(argc, argv, everything, NULL, 8, 4, also);
+#endif
 }

@@ -34,6 +34,16 @@
 #define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
 #define dpar_comm_release(c, memory) free(memory)
 #endif
+#ifdef DEVICE_CUDA /* NCCL takes what a call reads and writes from one kind of memory */
+#define dpar_fsdp_whole(f, a, u, room) (dpar_status) ON_DEVICE(dpar_fsdp_whole(f, a, u, room))
+#define dpar_broadcast(c, x, n, type, root, work)                                                  \
+    (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
+#define dpar_redistribute_run(c, a, b, in, out, type, o, why)                                      \
+    (dpar_status) ON_DEVICE(dpar_redistribute_run(c, a, b, in, out, type, o, why))
+#else
+#define device_zeroed(bytes) calloc(1, (size_t)(bytes))
+#define device_free(at) free(at)
+#endif
 
 enum {
     UNITS = 7,
@@ -280,11 +290,26 @@ static void check_reduced(const model *m, double squares)
     CHECK_NEAR(sum, squares, 1e-15);
 }
 
+/* Bit by bit; weights of f64 that a device computed: the last bits of roots are its own. */
+static int same(const void *at, const void *expected, int64_t count, int32_t type)
+{
+#ifdef DEVICE_CUDA
+    const double *x = (const double *)at, *y = (const double *)expected;
+    int64_t e = 0;
+    while (type == DPAR_F64 && e < count && fabs(x[e] - y[e]) <= 1e-15 * (1.0 + fabs(y[e]))) {
+        e++;
+    }
+    if (type == DPAR_F64) {
+        return e == count;
+    }
+#endif
+    return memcmp(at, expected, (size_t)(count * dpar_type_bytes(type))) == 0;
+}
+
 /* Weights of parameter i as forward sees them, bit by bit. */
 static void check_weights(const model *m, int32_t i, int64_t steps)
 {
     const void *w = dpar_fsdp_weight(m->f, i);
-    const int size = dpar_type_bytes(m->o.compute);
     unsigned char expected[LARGE * 8];
     int64_t e;
     CHECK(w != NULL);
@@ -299,7 +324,7 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
             float_put(expected, e, m->o.compute, float_get(m->whole[i][0], e, m->o.type));
         }
     }
-    CHECK(memcmp(w, expected, (size_t)(m->numel[i] * size)) == 0);
+    CHECK(same(w, expected, m->numel[i], m->o.compute));
 }
 
 /* Every shard of every array, bit by bit. */
@@ -312,13 +337,14 @@ static void check_state(const model *m)
             continue;
         }
         for (a = 0; a <= dpar_optimizer_moments(&m->o.optimizer); a++) {
-            const int size = dpar_type_bytes(dpar_fsdp_state_type(m->f, a));
+            const int32_t type = dpar_fsdp_state_type(m->f, a);
+            const int size = dpar_type_bytes(type);
             int64_t elements;
             const unsigned char *at =
                 (const unsigned char *)dpar_fsdp_state(m->f, a, m->unit_of[i], &elements);
             CHECK(piece.in_shard + piece.count <= elements);
-            CHECK(memcmp(at + piece.in_shard * size, m->whole[i][a] + piece.in_param * size,
-                         (size_t)(piece.count * size)) == 0);
+            CHECK(same(at + piece.in_shard * size, m->whole[i][a] + piece.in_param * size,
+                       piece.count, type));
         }
     }
 }
@@ -673,8 +699,8 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
             mine = (total + ranks - 1) / ranks;
             s->elements[u] = whole ? total : mine;
             for (r = 0; r < s->ranks; r++) {
-                const size_t bytes = (size_t)(mine * ranks + 1) * 8;
-                s->at[a][u][r] = (unsigned char *)calloc(1, bytes);
+                const int64_t bytes = (mine * ranks + 1) * 8;
+                s->at[a][u][r] = (unsigned char *)device_zeroed(bytes);
                 if (whole && m->f != NULL) {
                     CHECK_INT(dpar_fsdp_numel(m->f, u), total);
                     CHECK_INT(
@@ -686,8 +712,7 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
                            (size_t)(mine * dpar_type_bytes(s->type[a])));
                     CHECK_INT(n, mine);
                 }
-                CHECK_INT(dpar_broadcast(c, s->at[a][u][r], (int64_t)bytes, DPAR_U8, r, NULL),
-                          DPAR_OK);
+                CHECK_INT(dpar_broadcast(c, s->at[a][u][r], bytes, DPAR_U8, r, NULL), DPAR_OK);
             }
         }
     }
@@ -699,7 +724,7 @@ static void save_end(saved *s)
     for (a = 0; a < DPAR_FSDP_ARRAYS; a++) {
         for (u = 0; u < UNITS; u++) {
             for (r = 0; r < 8; r++) {
-                free(s->at[a][u][r]);
+                device_free(s->at[a][u][r]);
             }
         }
     }
@@ -715,7 +740,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
         dpar_why why;
         int64_t had = s->elements[u], have = 0;
         const void *mine = dpar_fsdp_state(m->f, DPAR_FSDP_MASTER, u, &have);
-        unsigned char *out = (unsigned char *)calloc(1, (size_t)(have + 1) * 8);
+        unsigned char *out = (unsigned char *)device_zeroed((have + 1) * 8);
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, s->ranks, &before, &why), DPAR_OK);
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, c->size, &after, &why), DPAR_OK);
         memset(&o, 0, sizeof o);
@@ -726,7 +751,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
                                         m->o.type, &o, &why),
                   DPAR_OK);
         CHECK(memcmp(out, mine, (size_t)(have * dpar_type_bytes(m->o.type))) == 0);
-        free(out);
+        device_free(out);
     }
 }
 
@@ -1067,7 +1092,7 @@ static void chains(const world *w)
     int way, zero, kind;
     for (way = 0; way < w->ways; way++) {
         for (zero = 1; zero <= 3; zero++) {
-            for (kind = 0; kind < 3; kind++) {
+            for (kind = FEW ? (way + zero) % 3 : 0; kind < 3; kind += FEW ? 3 : 1) {
                 dpar_fsdp_options o;
                 memset(&o, 0, sizeof o);
                 o.zero = zero;

@@ -19,7 +19,7 @@ typedef struct model {
     gpt_config config;
     gpt_comms comms;
     gpt_batch batch;
-    void *memory, *kept[LAYERS], *pending[LAYERS];
+    void *memory[GPT_PIECES], *kept[LAYERS], *pending[LAYERS];
     gpt_real *w[LAYERS][GPT_SLOTS], *dw[LAYERS][GPT_SLOTS], *x[LAYERS + 1];
     int32_t *ids, *targets;
     int layers;
@@ -47,14 +47,17 @@ static int model_make(model *m, const gpt_config *config, const gpt_comms *comms
     const int32_t n = config->samples * (LENGTH + 1);
     int32_t whole[2 * SAMPLES * 8 * (LENGTH + 1)], i, slot;
     gpt_parameter p;
-    int64_t bytes = 0;
+    int64_t bytes[GPT_PIECES];
     dpar_why why;
     memset(m, 0, sizeof *m);
     why.text[0] = 0;
     m->config = *config;
     m->comms = *comms;
-    if (gpt_bytes(config, comms, &bytes, &why) != DPAR_OK ||
-        gpt_init(m->memory = fresh(bytes), bytes, config, comms, &m->g, &why) != DPAR_OK) {
+    if (gpt_bytes(config, comms, bytes, &why) == DPAR_OK) {
+        m->memory[GPT_PLANS] = fresh(bytes[GPT_PLANS]);
+        m->memory[GPT_ARRAYS] = fresh(bytes[GPT_ARRAYS]);
+    }
+    if (m->memory[0] == NULL || gpt_init(m->memory, bytes, config, comms, &m->g, &why) != DPAR_OK) {
         printf("model: %s\n", why.text);
         return 1;
     }
@@ -99,7 +102,8 @@ static int model_free(model *m)
     }
     free(m->ids);
     free(m->targets);
-    free(m->memory);
+    free(m->memory[GPT_PLANS]);
+    free(m->memory[GPT_ARRAYS]);
     return bad;
 }
 
@@ -489,7 +493,7 @@ static int small_things(dpar_comm *self)
     gpt_comms comms = {self, self, self, self};
     gpt_config c = plain(1);
     gpt_parameter a, b;
-    int64_t bytes = 0;
+    int64_t bytes[GPT_PIECES];
     dpar_why why;
     model m;
     int bad;
@@ -500,10 +504,10 @@ static int small_things(dpar_comm *self)
     bad += !(apart(m.w[0][GPT_TABLE], m.w[LAYERS - 1][GPT_TABLE], a.numel) <= 0.0);
     bad += model_free(&m) + (gpt_close(NULL) != DPAR_OK);
     c.heads = 3; /* which do not divide 16 */
-    bad += gpt_bytes(&c, &comms, &bytes, &why) != DPAR_E_ARG || strstr(why.text, "heads") == NULL;
+    bad += gpt_bytes(&c, &comms, bytes, &why) != DPAR_E_ARG || strstr(why.text, "heads") == NULL;
     c.heads = 4;
     comms.ep = NULL;
-    return bad + (gpt_bytes(&c, &comms, &bytes, &why) != DPAR_E_ARG);
+    return bad + (gpt_bytes(&c, &comms, bytes, &why) != DPAR_E_ARG);
 }
 
 static int one_rank(dpar_comm *self)

@@ -4,7 +4,15 @@
  * halos and random lists against their own lists, replayed one element at a time.
  *
  *   move [ranks] [rounds] [seed]      without arguments: 1 to 8 ranks, short
- *   mpirun -np 4 move                 built with -DUSE_MPI */
+ *   mpirun -np 4 move                 built with -DUSE_MPI
+ *
+ * With -DDEVICE_MEMORY arrays lie in memory that the CPU does not reach; with -DDEVICE_CUDA that is
+ * CUDA's. */
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#else
+#define ON_DEVICE(call) (call)
+#endif
 #include "dpar.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -169,6 +177,7 @@ static int64_t volume(int32_t dims, const int64_t *shape)
 typedef struct guarded {
     unsigned char *all, *at;
     int64_t bytes;
+    int there; /* of the device */
 } guarded;
 
 static unsigned char poison(int64_t i)
@@ -176,17 +185,33 @@ static unsigned char poison(int64_t i)
     return (unsigned char)(0xA5 ^ (i * 29));
 }
 
-static guarded guarded_new(int64_t bytes)
+static guarded guarded_in(unsigned char *all, int64_t bytes, int there)
 {
     guarded g;
     int64_t i;
+    g.there = there;
     g.bytes = bytes;
-    g.all = (unsigned char *)malloc((size_t)bytes + 2 * GUARD);
+    g.all = all;
     g.at = g.all + GUARD;
     for (i = 0; i < bytes + 2 * GUARD; i++) {
         g.all[i] = poison(i);
     }
     return g;
+}
+
+static guarded guarded_here(int64_t bytes)
+{
+    return guarded_in((unsigned char *)malloc((size_t)bytes + 2 * GUARD), bytes, 0);
+}
+
+/* Where arrays lie. */
+static guarded guarded_new(int64_t bytes)
+{
+#ifdef DEVICE_MEMORY
+    return guarded_in((unsigned char *)device_zeroed(bytes + 2 * GUARD), bytes, 1);
+#else
+    return guarded_here(bytes);
+#endif
 }
 
 /* Is byte i of the array what it was at first? */
@@ -203,7 +228,24 @@ static void guarded_free(guarded *g)
         broken += !untouched(g, i - GUARD) || !untouched(g, g->bytes + i);
     }
     CHECK_INT(broken, 0);
+#ifdef DEVICE_MEMORY
+    if (g->there) {
+        device_free(g->all);
+        return;
+    }
+#endif
     free(g->all);
+}
+
+/* Does a device combine such elements so? */
+static int combines(int32_t type, int32_t op)
+{
+#ifdef DEVICE_MEMORY
+    return (op != DPAR_AVG && op != DPAR_PRODUCT) || is_float(type);
+#else
+    (void)type, (void)op;
+    return 1;
+#endif
 }
 
 static const int32_t all_types[] = {DPAR_F64, DPAR_F32, DPAR_TF32, DPAR_BF16, DPAR_F8,  DPAR_F16,
@@ -303,7 +345,7 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
     guarded_free(&after);
 }
 
-static void test_boxes(void)
+static DPARI_UNUSED void test_boxes(void)
 {
     static const int32_t ops[] = {DPAR_COPY, DPAR_SUM, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
     static const int most[] = {1, 2000, 60, 20, 9, 6, 4};
@@ -316,7 +358,7 @@ static void test_boxes(void)
     }
 }
 
-static void test_box_errors(void)
+static DPARI_UNUSED void test_box_errors(void)
 {
     int64_t shape[] = {4, 5}, huge[] = {INT64_C(1) << 40, INT64_C(1) << 40};
     double array[20], message[20];
@@ -525,15 +567,19 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
     o->out_shape = o->out_shape ? out.shape : NULL;
     CHECK_INT(dpar_redistribute_run_bytes(c, from, to, type, o, &room, &why), DPAR_OK);
     if (o->scratch_bytes != 0) { /* exactly as much as it says, wherever it lies */
-        guarded scratch = guarded_new(room + 8);
+        guarded scratch = guarded_here(room + 8), there = guarded_new(room + 8);
         o->scratch = scratch.at + 8;
-        o->scratch_bytes = room;
-        st = dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
-                                   out.empty ? NULL : out.memory.at, type, o, &why);
+        o->there = there.at + 8;
+        o->scratch_bytes = o->there_bytes = room;
+        st = (dpar_status)ON_DEVICE(
+            dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
+                                  out.empty ? NULL : out.memory.at, type, o, &why));
         guarded_free(&scratch);
+        guarded_free(&there);
     } else {
-        st = dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
-                                   out.empty ? NULL : out.memory.at, type, o, &why);
+        st = (dpar_status)ON_DEVICE(
+            dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
+                                  out.empty ? NULL : out.memory.at, type, o, &why));
     }
     if (st != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
@@ -578,6 +624,9 @@ static void test_redistributions(dpar_comm *c, int rounds)
             continue;
         }
         op = axes_that(&from, DPAR_PARTIAL) != 0 ? op : DPAR_COPY;
+        if (!combines(type, op)) {
+            continue;
+        }
         check_redistribution(c, &from, &to, type, op, &o);
         done++;
         summed += op != DPAR_COPY;
@@ -634,11 +683,30 @@ static void test_shared_sums(dpar_comm *c)
                 CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
                 CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL, NULL), DPAR_OK);
                 apart += falls_apart(&from, &to);
-                check_redistribution(c, &from, &to, types[k % 4], op, &o);
+                if (combines(types[k % 4], op)) {
+                    check_redistribution(c, &from, &to, types[k % 4], op, &o);
+                }
             }
         }
     }
     CHECK(c->size < 4 || apart > 0);
+}
+
+/* Sums of 16 bits that are longer than what a device reduces at once. */
+static void test_long_sums(dpar_comm *c)
+{
+    const int64_t extent[] = {300, 120};
+    dpar_placement p = dpar_partial(DPAR_SUM), s = dpar_replicate();
+    const int32_t size = c->size;
+    dpar_move_options o;
+    dpar_mesh a;
+    dpar_layout from, to;
+    memset(&o, 0, sizeof o);
+    o.piece_bytes = 1 << 20;
+    CHECK_INT(dpar_mesh_init(&a, 1, names, &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL, NULL), DPAR_OK);
+    check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
 }
 
 /* ---- lists, replayed ------------------------------------------------------------------------- */
@@ -715,8 +783,8 @@ static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_m
         put(type, copy.at + i * bytes, want[i]);
     }
     replay(l->receive, l->receives, type, want, shape, shapes);
-    st = dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives, copy.at, shape, array.at,
-                            shape, type, o, &why);
+    st = (dpar_status)ON_DEVICE(dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives,
+                                                   copy.at, shape, array.at, shape, type, o, &why));
     if (st != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
     }
@@ -816,6 +884,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
         lists l;
         dpar_move_options o;
         int32_t r, d, type = types[below(3)];
+        type = combines(type, DPAR_AVG) ? type : (int32_t)DPAR_F64;
         memset(&l, 0, sizeof l);
         memset(&o, 0, sizeof o);
         l.send = (dpar_transfer *)malloc(LISTS * sizeof *l.send);
@@ -866,7 +935,8 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
     dpar_box own, box;
     const int64_t *shape = l->shape[c->rank];
     int64_t cells = volume(l->dims, shape), n, index[DIMS], wrong = 0;
-    int64_t *array = (int64_t *)malloc((size_t)(cells + 1) * 8);
+    guarded memory = guarded_new((cells + 1) * 8);
+    int64_t *array = (int64_t *)(void *)memory.at;
     int has = dpar_halo_owned(h, c->rank, &own) && dpar_halo_box(h, c->rank, &box);
     dpar_why why;
     for (n = 0; has && nth(l->dims, shape, n, index); n++) {
@@ -879,8 +949,8 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
         }
         array[n] = mine ? at : -1;
     }
-    CHECK_INT(dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives, array, shape, array,
-                                 shape, DPAR_I64, o, &why),
+    CHECK_INT(ON_DEVICE(dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives, array,
+                                           shape, array, shape, DPAR_I64, o, &why)),
               DPAR_OK);
     for (n = 0; has && nth(l->dims, shape, n, index); n++) {
         int32_t d, outside = 0, comes = 1;
@@ -896,7 +966,7 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
         wrong += array[n] != (comes ? at : -1);
     }
     CHECK_INT(wrong, 0);
-    free(array);
+    guarded_free(&memory);
 }
 
 static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move_options *o)
@@ -985,13 +1055,14 @@ static void test_redistribute_errors(dpar_comm *c)
     dpar_layout rows = one_axis(c->size, 0, dpar_shard_by(0, DPAR_EVEN, 0)), away = rows, sum,
                 whole;
     dpar_layout columns = one_axis(c->size, 0, dpar_shard_by(1, DPAR_EVEN, 0));
-    static PER_RANK double in[24 * 8], out[24 * 8];
+    guarded memory = guarded_new(2 * 24 * 8 * 8);
+    double *in = (double *)(void *)memory.at, *out = in + 24 * 8;
     const int last = c->size - 1;
     dpar_move_options o;
     int64_t bytes = -7;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    memset(in, 0, sizeof in);
+    memset(in, 0, 24 * 8 * 8);
     sum = one_axis(c->size, 0, dpar_partial(DPAR_SUM));
     whole = one_axis(c->size, 0, dpar_replicate());
     away.mesh.offset = 1;
@@ -1035,14 +1106,22 @@ static void test_redistribute_errors(dpar_comm *c)
                                         DPAR_F64, NULL, &why),
                   DPAR_E_MISMATCH);
         CHECK_TEXT(why.text, "redistribute: the ranks gave different layouts, types or options");
+#ifdef DEVICE_MEMORY
+        sum = one_axis(c->size, 0, dpar_partial(DPAR_AVG));
+        CHECK_INT(dpar_redistribute_run(c, &sum, &rows, in, out, DPAR_I32, NULL, &why), DPAR_E_ARG);
+        CHECK(strstr(why.text, "of integers") != NULL);
+#endif
     }
-    CHECK_INT(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64, NULL, &why), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64, NULL, &why)),
+              DPAR_OK);
+    guarded_free(&memory);
 }
 
 static void test_list_errors(dpar_comm *c)
 {
     int64_t shape[] = {4, 5};
-    double in[20], out[20];
+    guarded memory = guarded_new(2 * 20 * 8);
+    double *in = (double *)(void *)memory.at, *out = in + 20;
     dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}, {0, 0}, 0}, u;
     dpar_why why;
     int k;
@@ -1051,8 +1130,9 @@ static void test_list_errors(dpar_comm *c)
         out[k] = -1;
     }
     t.peer = c->rank; /* to oneself */
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_OK);
+    CHECK_INT(
+        ON_DEVICE(dpar_transfers_run(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why)),
+        DPAR_OK);
     for (k = 0; k < 20; k++) {
         int inside = k / 5 >= 1 && k / 5 < 3 && k % 5 >= 1 && k % 5 < 4;
         CHECK(out[k] == (inside ? k : -1));
@@ -1103,6 +1183,7 @@ static void test_list_errors(dpar_comm *c)
     CHECK_INT(dpar_transfers_run_bytes(c, NULL, 1, &t, 1, DPAR_F64, NULL), -1);
     CHECK_INT(dpar_transfers_run(c, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, DPAR_F64, NULL, &why),
               DPAR_OK);
+    guarded_free(&memory);
 }
 
 /* ---- the programs of the ranks --------------------------------------------------------------- */
@@ -1112,12 +1193,22 @@ static int rounds = 40;
 static int everything(dpar_comm *c, void *arg)
 {
     (void)arg;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 25);
+    c = device_take(c);
+#endif
     test_list_errors(c);
     test_redistribute_errors(c);
     test_shared_sums(c);
+    test_long_sums(c);
     test_redistributions(c, rounds);
     test_random_lists(c, rounds);
     test_halos(c, rounds);
+#ifdef DEVICE_MEMORY
+    CHECK(the_device.calls > 0);
+    c = device_return(c);
+    device_end();
+#endif
     if (checks_failed > 0) {
         printf("rank %d of %d: %d of %d checks failed\n", (int)c->rank, (int)c->size, checks_failed,
                checks_run);
@@ -1152,6 +1243,9 @@ int main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    return rank_program(argc, argv, everything, NULL, 4, 0, NULL);
+#else
     int32_t n = argc > 1 ? atoi(argv[1]) : 0, k;
     dpar_why why;
     rounds = argc > 2 ? atoi(argv[2]) : rounds;
@@ -1166,6 +1260,7 @@ int main(int argc, char **argv)
         }
     }
     return CHECK_DONE();
+#endif
 }
 
 #endif

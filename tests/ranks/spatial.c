@@ -7,8 +7,16 @@
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
  *   spatial long [ranks [every [from]]]      all sweeps, as threads, 1 to 4 (also: ranks 0)
  *   spatial long 0 5 2                       of their layers a fifth, the third of five fifths
- *   mpirun -np 4 spatial                     built with -DUSE_MPI */
+ *   mpirun -np 4 spatial                     built with -DUSE_MPI
+ *
+ * With -DDEVICE_MEMORY all arrays lie in memory that the CPU does not reach, and kernels are
+ * enqueued there; with -DDEVICE_CUDA that is CUDA's. */
 #include "rank_program.h"
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#else
+#define ON_DEVICE(call) (call)
+#endif
 
 enum { MAX, AVERAGE, CONV, TRANSPOSED, INTERPOLATION, ATTENTION, KINDS };
 
@@ -46,6 +54,60 @@ static double *fresh(int64_t n)
         exit(1);
     }
     return a;
+}
+
+/* The device's, where there is one. */
+static double *fresh_there(int64_t n)
+{
+#ifdef DEVICE_MEMORY
+    return (double *)device_zeroed(8 * n + 8);
+#else
+    return fresh(n);
+#endif
+}
+
+static void free_there(void *at)
+{
+#ifdef DEVICE_MEMORY
+    if (at != NULL) {
+        device_free(at);
+    }
+#else
+    free(at);
+#endif
+}
+
+/* A kernel: at once, or in its turn on the device. */
+#ifdef DEVICE_MEMORY
+typedef struct turn {
+    dpar_spatial_call call;
+    dpar_spatial_kernel run;
+} turn;
+
+static void turn_comes(void *at)
+{
+    turn *t = (turn *)at;
+    int i;
+    for (i = 0; i < DPAR_SPATIAL_TENSORS; i++) {
+        DEVICE_THERE(t->call.in[i].data, void);
+        DEVICE_THERE(t->call.in_gradient[i].data, void);
+    }
+    DEVICE_THERE(t->call.out.data, void);
+    DEVICE_THERE(t->call.out_gradient.data, void);
+    t->run(&t->call);
+}
+#endif
+
+static void launch(const dpar_spatial_call *c, dpar_spatial_kernel run)
+{
+#ifdef DEVICE_MEMORY
+    turn t;
+    t.call = *c;
+    t.run = run;
+    device_later(turn_comes, &t, sizeof t);
+#else
+    run(c);
+#endif
 }
 
 static int planes_in(const test_case *t)
@@ -458,20 +520,35 @@ static void pair_weight(work *w, const dpar_spatial_call *c, int i, int o, const
         *at(&c->in[0], i, x[0], x[1]) * *at(&c->out_gradient, o, y[0], y[1]);
 }
 
-static void forward(const dpar_spatial_call *c)
+static void forward_turn(const dpar_spatial_call *c)
 {
     clear_out(c, ((work *)c->user)->t->kind == MAX ? -HUGE_VAL : 0.0);
     kernel(c, pair_forward);
 }
 
-static void input_gradient(const dpar_spatial_call *c)
+static void forward(const dpar_spatial_call *c)
+{
+    launch(c, forward_turn);
+}
+
+static void input_gradient_turn(const dpar_spatial_call *c)
 {
     kernel(c, pair_gradient);
 }
 
-static void weight_gradient(const dpar_spatial_call *c)
+static void input_gradient(const dpar_spatial_call *c)
+{
+    launch(c, input_gradient_turn);
+}
+
+static void weight_gradient_turn(const dpar_spatial_call *c)
 {
     kernel(c, pair_weight);
+}
+
+static void weight_gradient(const dpar_spatial_call *c)
+{
+    launch(c, weight_gradient_turn);
 }
 
 /* ---- a case ---------------------------------------------------------------------------------- */
@@ -607,6 +684,10 @@ static int volume(const dpar_box *b)
 /* Memory that peers reach (halos are read where they lie), or not (they are packed). */
 static double *grab(const work *w, int64_t n)
 {
+#ifdef DEVICE_MEMORY
+    (void)w;
+    return fresh_there(n);
+#else
     void *at = NULL;
     if (w->t->n[0] % 2 == 0) {
         return fresh(n);
@@ -615,15 +696,21 @@ static double *grab(const work *w, int64_t n)
         exit(1);
     }
     return (double *)at;
+#endif
 }
 
 static void drop(const work *w, void *at)
 {
+#ifdef DEVICE_MEMORY
+    (void)w;
+    free_there(at);
+#else
     if (w->t->n[0] % 2 == 0) {
         free(at);
     } else {
         dpar_comm_release(w->c, at);
     }
+#endif
 }
 
 static int run_planned(work *w, dpar_spatial_plan *plan)
@@ -648,11 +735,12 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
         dpar_tile_of(&tile, a.in[i], &plan->in_box, planes_in(t), t->last);
         (void)compare(w, &tile, &plan->in_own, w->x[i], t->n, 1, 0.0);
     }
-    a.out = fresh(out);
-    a.out_gradient = fresh(out);
+    a.out = fresh_there(out);
+    a.out_gradient = fresh_there(out);
     dpar_tile_of(&tile, a.out_gradient, &plan->out_own, planes_out(t), t->last);
     (void)compare(w, &tile, &plan->out_own, w->dy, w->m, 1, 0.0);
-    if (dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK) {
+    if (ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
+        ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK) {
         printf("a step failed: %s\n", w->c->why.text);
         return 1;
     }
@@ -667,8 +755,8 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
         drop(w, a.in[i]);
         drop(w, a.in_gradient[i]);
     }
-    free(a.out);
-    free(a.out_gradient);
+    free_there(a.out);
+    free_there(a.out_gradient);
     return bad;
 }
 
@@ -773,13 +861,13 @@ static int run_case(dpar_comm *c, const test_case *t)
     w.c = c;
     w.t = t;
     textbook_all(&w);
-    if (!describe(&w, &s, &why) || dpar_spatial_bytes(c, &s, &bytes, &why) != DPAR_OK) {
+    if (!describe(&w, &s, &why) || ON_DEVICE(dpar_spatial_bytes(c, &s, &bytes, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
     bad = bad > 0 ? bad : boxes(&w, &s);
     memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
-    if (bad == 0 && dpar_spatial_init(memory, bytes, c, &s, &plan, &why) != DPAR_OK) {
+    if (bad == 0 && ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
@@ -790,7 +878,7 @@ static int run_case(dpar_comm *c, const test_case *t)
         for (k = 0; s.weight_gradient != NULL && k < weights(t); k++) {
             bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
         }
-        bad += dpar_spatial_close(plan) != DPAR_OK;
+        bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
     }
     if (bad > 0) {
         printf("rank %d of %d: kind %d n %dx%d k %d,%d s %d,%d d %d,%d pads %d %d,%d %d mode %d,%d "
@@ -1082,14 +1170,16 @@ static int sweep_lots(dpar_comm *c, int rounds)
 static int norm_case(dpar_comm *c, int groups, int ranks, int N)
 {
     enum { B = 2, C = 6, MOST = B * C * 700 };
-    double *memory = fresh(8 * (MOST + 1)), *x = memory, *dy = x + MOST, *y = dy + MOST;
+    double *memory = fresh_there(8 * (MOST + 1) + 8 * B * C + 4 * C), *x = memory, *dy = x + MOST,
+           *y = dy + MOST;
     double *dx = y + MOST, *mine = dx + MOST, *out = mine + MOST + 1;
     double *mine_dy = out + MOST + 1, *mine_dx = mine_dy + MOST + 1;
-    double scale[C], shift[C], dscale[C], dshift[C], my_dscale[C], my_dshift[C];
+    double dscale[C], dshift[C];
     const int few = c->size < ranks ? c->size : ranks;
     const int64_t lo = c->rank < few ? (int64_t)N * c->rank / few : 0;
     const int64_t hi = c->rank < few ? (int64_t)N * (c->rank + 1) / few : 0;
-    double saved[4 * B * C], *scratch;
+    double *saved = mine_dx + MOST + 1, *scale = saved + 4 * B * C, *shift = scale + C;
+    double *my_dscale = shift + C, *my_dshift = my_dscale + C, *scratch;
     dpar_norm n;
     dpar_box box;
     dpar_tile tx, ty, tdy, tdx;
@@ -1160,12 +1250,12 @@ static int norm_case(dpar_comm *c, int groups, int ranks, int N)
         }
     }
     bad += dpar_norm_saved(&n) != 2 * (groups == 0 ? C : B * groups);
-    scratch = fresh(dpar_norm_scratch(c, &n));
-    if (dpar_norm_forward(c, &n, &tx, &ty, saved, scratch) != DPAR_OK ||
-        dpar_norm_backward(c, &n, &tx, &tdy, &tdx, saved, my_dscale, my_dshift, scratch) !=
-            DPAR_OK ||
-        dpar_all_reduce(c, my_dscale, my_dscale, C, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK ||
-        dpar_all_reduce(c, my_dshift, my_dshift, C, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK) {
+    scratch = fresh_there(dpar_norm_scratch(c, &n));
+    if (ON_DEVICE(dpar_norm_forward(c, &n, &tx, &ty, saved, scratch)) != DPAR_OK ||
+        ON_DEVICE(dpar_norm_backward(c, &n, &tx, &tdy, &tdx, saved, my_dscale, my_dshift,
+                                     scratch)) != DPAR_OK ||
+        ON_DEVICE(dpar_all_reduce(c, my_dscale, my_dscale, 2 * C, DPAR_F64, DPAR_SUM, NULL)) !=
+            DPAR_OK) {
         printf("a norm failed: %s\n", c->why.text);
         bad++;
     }
@@ -1179,8 +1269,8 @@ static int norm_case(dpar_comm *c, int groups, int ranks, int N)
         bad +=
             !(fabs(my_dscale[i] - dscale[i]) <= 1e-8) || !(fabs(my_dshift[i] - dshift[i]) <= 1e-9);
     }
-    free(scratch);
-    free(memory);
+    free_there(scratch);
+    free_there(memory);
     if (bad > 0) {
         printf("rank %d of %d: norm of %d groups, %d points: %d wrong\n", (int)c->rank,
                (int)c->size, groups, N, bad);
@@ -1353,14 +1443,24 @@ static void solid_kernel(const dpar_spatial_call *c, int backward)
     } while (solid_next(i, size));
 }
 
-static void solid_forward(const dpar_spatial_call *c)
+static void solid_forward_turn(const dpar_spatial_call *c)
 {
     solid_kernel(c, 0);
 }
 
-static void solid_backward(const dpar_spatial_call *c)
+static void solid_forward(const dpar_spatial_call *c)
+{
+    launch(c, solid_forward_turn);
+}
+
+static void solid_backward_turn(const dpar_spatial_call *c)
 {
     solid_kernel(c, 1);
+}
+
+static void solid_backward(const dpar_spatial_call *c)
+{
+    launch(c, solid_backward_turn);
 }
 
 /* The own points of a dense array of `box`: put there from a whole one, or compared with it. */
@@ -1403,20 +1503,21 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial *s)
         printf("refused: %s\n", why.text);
         return 1;
     }
-    a.in[0] = fresh(volume(&plan->in_box));
-    a.in_gradient[0] = fresh(volume(&plan->in_box));
-    a.out = fresh(volume(&plan->out_own));
-    a.out_gradient = fresh(volume(&plan->out_own));
+    a.in[0] = fresh_there(volume(&plan->in_box));
+    a.in_gradient[0] = fresh_there(volume(&plan->in_box));
+    a.out = fresh_there(volume(&plan->out_own));
+    a.out_gradient = fresh_there(volume(&plan->out_own));
     (void)solid_points((float *)a.in[0], &plan->in_box, &plan->in_own, w->x, w->n, 1);
     (void)solid_points((float *)a.out_gradient, &plan->out_own, &plan->out_own, w->dy, w->m, 1);
-    bad = dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK;
+    bad = ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
+          ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK;
     bad += solid_points((float *)a.out, &plan->out_own, &plan->out_own, w->y, w->m, 0);
     bad += solid_points((float *)a.in_gradient[0], &plan->in_box, &plan->in_own, w->dx, w->n, 0);
-    bad += dpar_spatial_close(plan) != DPAR_OK;
-    free(a.in[0]);
-    free(a.in_gradient[0]);
-    free(a.out);
-    free(a.out_gradient);
+    bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+    free_there(a.in[0]);
+    free_there(a.in_gradient[0]);
+    free_there(a.out);
+    free_there(a.out_gradient);
     free(memory);
     return bad + w->wrong;
 }
@@ -1497,7 +1598,7 @@ static int sweep_solids(dpar_comm *c, int rounds)
  */
 
 /* IEEE 754's minus infinity, bfloat16's, the least two's complement number; 0 of unsigned ones. */
-static void see_lowest(const dpar_spatial_call *c)
+static void see_lowest_turn(const dpar_spatial_call *c)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
                                     DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
@@ -1521,6 +1622,11 @@ static void see_lowest(const dpar_spatial_call *c)
     }
 }
 
+static void see_lowest(const dpar_spatial_call *c)
+{
+    launch(c, see_lowest_turn);
+}
+
 /* A window of 3 over 8 points: one cell beyond each end. */
 static int lowest_case(dpar_comm *c)
 {
@@ -1529,7 +1635,7 @@ static int lowest_case(dpar_comm *c)
     const int32_t size[1] = {(int32_t)c->size};
     const dpar_placement cut[1] = {dpar_shard_by(0, DPAR_EVEN, 0)};
     int64_t seen[2] = {0, 0}, all[2] = {0, 0};
-    int type, mine[2] = {0, 0}, bad = 0;
+    int type, mine[2] = {0, 0}, bad = 0, refused = 0;
     for (type = 0; type < DPAR_TYPES; type++) {
         dpar_spatial_plan *plan = NULL;
         dpar_spatial_arrays a;
@@ -1560,20 +1666,30 @@ static int lowest_case(dpar_comm *c)
             return 1;
         }
         memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-        if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
+#ifdef DEVICE_MEMORY
+        if (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64) {
+            bad += ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, NULL)) != DPAR_E_ARG;
+            free(memory);
+            refused++;
+            continue;
+        }
+#endif
+        if (ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, NULL)) != DPAR_OK) {
             return 1;
         }
-        a.in[0] = fresh(16);
-        a.out = fresh(16);
-        bad += dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_close(plan) != DPAR_OK;
-        free(a.in[0]);
-        free(a.out);
+        a.in[0] = fresh_there(16);
+        a.out = fresh_there(16);
+        memset(a.in[0], 0x5a, 16 * 8);
+        bad += ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
+               ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+        free_there(a.in[0]);
+        free_there(a.out);
         free(memory);
     }
     seen[0] = mine[0];
     seen[1] = mine[1];
     bad += dpar_all_reduce(c, seen, all, 2, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK;
-    return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
+    return bad + (all[0] != 20 - 2 * refused) + (all[1] != 0); /* 10 types, 2 cells */
 }
 
 /* ---- what one rank does wrong ------------------------------------------------------------------
@@ -1588,8 +1704,9 @@ static dpar_status try_layer(dpar_comm *c, const dpar_spatial *s, int64_t bytes,
     dpar_status st = dpar_spatial_bytes(c, s, &need, why);
     need = st == DPAR_OK ? need : 1 << 16;
     memory = aligned_alloc(64, (size_t)(need + 63) / 64 * 64);
-    st = dpar_spatial_init(memory, bytes > 0 ? bytes : need, c, s, &plan, why);
-    if (st == DPAR_OK && dpar_spatial_close(plan) != DPAR_OK) {
+    st = (dpar_status)ON_DEVICE(
+        dpar_spatial_init(memory, bytes > 0 ? bytes : need, c, s, &plan, why));
+    if (st == DPAR_OK && ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK) {
         st = DPAR_E_SYSTEM;
     }
     free(memory);
@@ -1662,7 +1779,7 @@ static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, void **memory
         return DPAR_E_ARG;
     }
     *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    return dpar_spatial_init(*memory, bytes, c, &s, plan, NULL);
+    return (dpar_status)ON_DEVICE(dpar_spatial_init(*memory, bytes, c, &s, plan, NULL));
 }
 
 /* Without gradients of the inputs backward gives those of the weights alone; without an array that
@@ -1681,23 +1798,24 @@ static int without_arrays(dpar_comm *c)
     if (plan_plain(c, &t, &w, &memory, &plan) != DPAR_OK) {
         return 1;
     }
-    a.in[0] = fresh(volume(&plan->in_box));
-    a.out = fresh(volume(&plan->out_own));
-    a.out_gradient = fresh(volume(&plan->out_own));
+    a.in[0] = fresh_there(volume(&plan->in_box));
+    a.out = fresh_there(volume(&plan->out_own));
+    a.out_gradient = fresh_there(volume(&plan->out_own));
     dpar_tile_of(&tile, a.in[0], &plan->in_box, 1, 0);
     (void)compare(&w, &tile, &plan->in_own, w.x[0], t.n, 1, 0.0);
     dpar_tile_of(&tile, a.out_gradient, &plan->out_own, 1, 0);
     (void)compare(&w, &tile, &plan->out_own, w.dy, w.m, 1, 0.0);
-    bad += dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK;
+    bad += ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
+           ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK;
     bad +=
         dpar_all_reduce(c, w.dw_local, w.dw_all, weights(&t), DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     for (k = 0; k < weights(&t); k++) {
         bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
     }
-    bad += dpar_spatial_close(plan) != DPAR_OK;
-    free(a.in[0]);
-    free(a.out);
-    free(a.out_gradient);
+    bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+    free_there(a.in[0]);
+    free_there(a.out);
+    free_there(a.out_gradient);
     free(memory);
     textbook_free(&w);
     return bad;
@@ -1749,6 +1867,11 @@ static int everything(dpar_comm *c, void *arg)
     w.whole = much->whole;
     w.every = much->every;
     w.from = much->from;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 24);
+    c = device_take(c);
+    w.c = c;
+#endif
     if (c->rank == 0) { /* ranks may be threads */
         cases = 0;
     }
@@ -1766,6 +1889,11 @@ static int everything(dpar_comm *c, void *arg)
     sweep_convolutions(&w);
     bad += w.bad;
     wrong = all_right(c, bad, began);
+#ifdef DEVICE_MEMORY
+    CHECK(the_device.calls > 0);
+    c = device_return(c);
+    device_end();
+#endif
     if (c->rank == 0) {
         printf("%ld layers, forward and backward\n", cases);
     }
@@ -1782,6 +1910,13 @@ static void also(int n, const dpar_options *o)
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    much.rounds = 80;
+    much.solids = 30;
+    much.every = 19;
+    (void)also;
+    return rank_program(argc, argv, everything, &much, 4, 2, NULL);
+#endif
 #ifdef USE_MPI
     much.rounds = 60;
 #else

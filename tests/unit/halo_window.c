@@ -566,6 +566,10 @@ static void test_refusals(void)
     h.periodic = 2;
     h.window[1].pad_low = 127;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK);
+    h.window[1].dilation = 0; /* is 1: 100 taps reach 99, not 198 */
+    h.window[1].kernel = 100;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK);
+    h.window[1] = good.window[1];
     h.window[1].pad_low = 128;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "dim 1: windows reach 128 around 8 points: 16 times round at most");

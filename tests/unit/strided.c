@@ -332,6 +332,7 @@ static void random_work(dpari_stride_piece *p)
     p->negate = below(3) == 0;
     p->clear = below(3) == 0;
     p->back = below(3) == 0;
+    p->ahead = (int32_t)below(3);
     if (below(3) == 0) {
         const int64_t k = below(6);
         p->to_type = pairs[k][0];
@@ -435,6 +436,75 @@ static void two_pieces(void)
     }
     dpari_stride_run_beside(&s[0], to_got[0] + to[0], from_got[0] + from[0], &s[1],
                             to_got[1] + to[1], from_got[1] + from[1]);
+    compare(0, &p[0]);
+    compare(1, &p[1]);
+}
+
+/* What `beside` says: the same sums, and zeroes so many elements from each. */
+static void naive_beside(const dpari_stride_piece *p, unsigned char *to, unsigned char *from)
+{
+    const int32_t size = dpar_type_bytes(p->to_type);
+    naive(p, to, from);
+    for (int64_t z = 0; z < p->extent[0]; z++) {
+        for (int64_t y = 0; y < p->extent[1]; y++) {
+            for (int64_t x = 0; x < p->extent[2]; x++) {
+                const int64_t at = z * p->to[0] + y * p->to[1] + x * p->to[2];
+                put(to + size * (at + p->beside), 0, p->to_type);
+            }
+        }
+    }
+}
+
+/* Both ends of rows of a block whose halos lie beside them, from dense memory, as an adjoint adds
+ * them: alone and together. Maxima leave what lies beside them. */
+static void beside(void)
+{
+    static const int32_t sums[] = {DPAR_F64, DPAR_F64, DPAR_F32, DPAR_I32};
+    const int64_t w = 1 + below(3), own = 2 * w + below(9), row = own + 2 * w + below(40);
+    dpari_stride_piece p[2];
+    dpari_stride s[2];
+    int64_t at[2], together = below(2), back = below(2);
+    memset(p, 0, sizeof p);
+    for (int k = 0; k < 2; k++) {
+        p[k].dims = 3;
+        p[k].to_type = p[k].from_type = p[k].through = sums[k == 0 ? below(4) : 0];
+        p[k].op = below(4) == 0 ? DPAR_MAX : DPAR_SUM;
+        p[k].back = (int32_t)back;
+        p[k].ahead = (int32_t)below(3);
+        p[k].extent[0] = 1 + below(3);
+        p[k].extent[1] = 1 + below(40);
+        p[k].extent[2] = w;
+        if (k == 1) {
+            p[1] = p[0];
+        }
+        p[k].beside = k == 0 ? -w : w;
+        p[k].to[0] = row * (p[k].extent[1] + 2);
+        p[k].to[1] = row;
+        p[k].from[0] = w * p[k].extent[1];
+        p[k].from[1] = w;
+        p[k].to[2] = p[k].from[2] = 1;
+        at[k] = (k == 0 ? w : own) * dpar_type_bytes(p[k].to_type);
+        if (row * (p[k].extent[1] + 2) * p[k].extent[0] * 8 > ROOM) {
+            return;
+        }
+        values(k, &p[k]);
+        dpari_stride_prepare(&s[k], &p[k]);
+        if (s[k].beside != 0) {
+            naive_beside(&p[k], to_want[k] + at[k], from_want[k]);
+        } else {
+            naive(&p[k], to_want[k] + at[k], from_want[k]);
+        }
+        CHECK(s[k].beside == 0 || p[k].op == DPAR_SUM);
+        CHECK(!DPARI_STRIDE_ADDS || s[k].beside != 0 || p[k].op != DPAR_SUM ||
+              p[k].to_type == DPAR_I32);
+        if (!together) {
+            dpari_stride_run(&s[k], to_got[k] + at[k], from_got[k]);
+        }
+    }
+    if (together) {
+        dpari_stride_run_beside(&s[0], to_got[0] + at[0], from_got[0], &s[1], to_got[1] + at[1],
+                                from_got[1]);
+    }
     compare(0, &p[0]);
     compare(1, &p[1]);
 }
@@ -602,6 +672,7 @@ int main(void)
     }
     for (int k = 0; k < 3000; k++) {
         two_pieces();
+        beside();
     }
     for (int k = 0; k < 2000; k++) {
         in_a_list();

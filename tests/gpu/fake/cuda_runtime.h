@@ -12,6 +12,9 @@
  *     FAKE_CUDA_FAIL   "name:n[+][:error][@rank],...": the n-th call (n+: and all later ones) of
  *                      that function fails. kernel:n: the n-th kernel that runs faults, which all
  *                      calls tell from then on. Rank: DPAR_RANK or FAKE_RANK of the environment
+ *     FAKE_CUDA_DROP   "dpar_nccl.h:822": the call on that line that orders something is left out
+ *                      (mutate_events.sh); FAKE_CUDA_DROPPED: a file that appears when it comes
+ *     FAKE_CUDA_WITHIN "dpar.h:9": only while the FAKE_WAIT of that line runs; DROP may name several
  *     FAKE_CUDA_DEVICES (8), FAKE_CUDA_GUARD (1: the host may not touch device memory)
  * Threads of a block are fibers, which change at __syncthreads and at shuffles; the seed orders the
  * blocks and the threads between them. */
@@ -247,6 +250,12 @@ long long fake_cuda_count(const char *name);
 void fake_cuda_fail(const char *list);
 /* As FAKE_CUDA_SEED, for what is enqueued from now on. */
 void fake_cuda_seed(unsigned long long seed);
+/* Is the call on this line to be left out? FAKE_CUDA_DROP. */
+int fake_cuda_drops(const char *file, int line);
+/* Does FAKE_CUDA_WITHIN name this line? Then what DROP names is left out until _ends, which gives
+ * its argument back. */
+int fake_cuda_within(const char *file, int line);
+int fake_cuda_within_ends(int status);
 
 #ifdef __cplusplus
 }
@@ -524,4 +533,15 @@ FAKE_CUDA_VECTOR(double, double, 16, 16)
 #undef FAKE_CUDA_VECTOR
 
 #endif
+
+#ifndef FAKE_CUDA_ITSELF
+#define FAKE_CUDA_UNLESS(call) (fake_cuda_drops(__FILE__, __LINE__) ? cudaSuccess : call)
+#define cudaEventRecord(event, stream) FAKE_CUDA_UNLESS(cudaEventRecord(event, stream))
+#define cudaEventQuery(event) FAKE_CUDA_UNLESS(cudaEventQuery(event))
+#define cudaEventSynchronize(event) FAKE_CUDA_UNLESS(cudaEventSynchronize(event))
+#define cudaStreamWaitEvent(stream, event, flags)                                                  \
+    FAKE_CUDA_UNLESS(cudaStreamWaitEvent(stream, event, flags))
+#define cudaStreamSynchronize(stream) FAKE_CUDA_UNLESS(cudaStreamSynchronize(stream))
+#endif
+
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT-0
 // The stand-in for the CUDA runtime: cuda_runtime.h says what it does. One lock for all; whoever
 // waits runs the device's work, and a thread does when nobody waits.
+#define FAKE_CUDA_ITSELF
 #include "cuda_runtime.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -1231,7 +1233,13 @@ cudaError_t copy(CUstream_st *s, void *to, size_t to_pitch, const void *from, si
                                                      (const char *)from + from_bytes);
         from = staged->data();
     }
+    const bool kept = !staged && find_block(from) != m().memory.end();
+    const bool keeps = find_block(to) != m().memory.end();
     const cudaError_t pushed = push_once(s, [=] {
+        if ((keeps && !fake_cuda::still_there(to, to_bytes)) ||
+            (kept && !fake_cuda::still_there(from, from_bytes))) {
+            return;
+        }
         for (size_t i = 0; i < height; i++) {
             std::memmove((char *)to + i * to_pitch,
                          (staged ? staged->data() : (const char *)from) + i * from_pitch, width);
@@ -2034,6 +2042,50 @@ void fake_cuda_seed(unsigned long long seed)
 {
     gate g("fake_cuda_seed");
     set_seed(seed);
+}
+
+static int names(const char *list, const char *file, int line)
+{
+    const char *name = std::strrchr(file, '/');
+    const std::string here = "," + std::string(name == nullptr ? file : name + 1) + ":" +
+                             std::to_string(line) + ",";
+    return ("," + std::string(list) + ",").find(here) != std::string::npos;
+}
+
+static void say_dropped()
+{
+    const char *told = setting("FAKE_CUDA_DROPPED", nullptr);
+    const int fd = told == nullptr ? -1 : ::open(told, O_WRONLY | O_CREAT, 0600);
+    if (fd >= 0) {
+        ::close(fd);
+    }
+}
+
+static thread_local int within_now = 0;
+
+int fake_cuda_drops(const char *file, int line)
+{
+    static const char *places = setting("FAKE_CUDA_DROP", nullptr);
+    static const char *within = setting("FAKE_CUDA_WITHIN", nullptr);
+    if (places == nullptr || (within != nullptr && !within_now) || !names(places, file, line)) {
+        return 0;
+    }
+    say_dropped();
+    return 1;
+}
+
+int fake_cuda_within(const char *file, int line)
+{
+    static const char *within = setting("FAKE_CUDA_WITHIN", nullptr);
+    const int is = within != nullptr && names(within, file, line);
+    within_now = within_now || is;
+    return is;
+}
+
+int fake_cuda_within_ends(int status)
+{
+    within_now = 0;
+    return status;
 }
 
 } // extern "C"

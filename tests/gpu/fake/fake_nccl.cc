@@ -70,7 +70,8 @@ struct member {
 
 struct meeting {
     std::atomic<uint32_t> ranks, joined, left;
-    char room[52];
+    std::atomic<int> came; // to connect
+    char room[48];
     member members[MAX_RANKS];
     ring *rings() { return reinterpret_cast<ring *>(this + 1); }
 };
@@ -144,7 +145,7 @@ struct ncclComm {
     std::string name;
     meeting *meet = nullptr;
     int rank = 0, ranks = 0, world_rank = 0, device = 0;
-    bool blocking = true;
+    bool blocking = true, came = false;
     std::atomic<bool> aborted{false}, revoked{false};
     std::atomic<int> async{0}, running{0}, waiting{0}; // tasks that run; that are enqueued
     std::atomic<bool> in_use{false};
@@ -914,6 +915,20 @@ ncclResult_t enqueue_launch(const comm_ptr &comm, const std::vector<cudaStream_t
                                 : refuse(ncclUnhandledCudaError, "CUDA error %d", (int)error);
 }
 
+// FAKE_NCCL_CONNECT: from 2.22 on ranks connect in their first collective, before it is enqueued.
+bool connected(ncclComm *comm, const launch_plan &plan)
+{
+    if (comm->blocking || !flag("FAKE_NCCL_CONNECT") || plan.calls[0].what == SEND ||
+        plan.calls[0].what == RECV) {
+        return true;
+    }
+    if (!comm->came) {
+        comm->came = true;
+        comm->meet->came++;
+    }
+    return comm->meet->came.load() >= comm->ranks;
+}
+
 ncclResult_t start_group(std::vector<waiting_call> calls)
 {
     std::vector<comm_ptr> order;
@@ -943,7 +958,10 @@ ncclResult_t start_group(std::vector<waiting_call> calls)
         if (self != 0) {
             return refuse(ncclInvalidUsage, "a message to itself without its other half");
         }
-        const auto go = [comm, streams, plan] { return enqueue_launch(comm, streams, plan); };
+        const auto go = [raw = comm.get(), streams, plan] {
+            return connected(raw, *plan) ? enqueue_launch(plan->comm, streams, plan)
+                                         : ncclInProgress;
+        };
         if (comm->blocking) {
             const ncclResult_t r = go();
             result = result == ncclSuccess ? r : result;
@@ -1155,6 +1173,26 @@ ncclResult_t finish_setup(const comm_ptr &c, ncclComm_t *out, std::function<nccl
         *out = nullptr;
     }
     return result;
+}
+
+// A child of one that does not block: the call is a success, *out is written when polling the parent
+// says that it is through, as the library does.
+ncclResult_t finish_child(const comm_ptr &parent, const comm_ptr &c, ncclComm_t *out,
+                          std::function<ncclResult_t()> rest, const char *what)
+{
+    if (parent->blocking) {
+        return finish_setup(c, out, std::move(rest), what);
+    }
+    parent->polls = 1;
+    parent->rest = [c, out, rest = std::move(rest)] {
+        const ncclResult_t result = rest();
+        if (result == ncclSuccess) {
+            publish(c);
+            *out = c.get();
+        }
+        return result;
+    };
+    return ncclSuccess;
 }
 
 ncclResult_t init_rank(ncclComm_t *out, int ranks, const ncclUniqueId &id, int rank,
@@ -1440,19 +1478,20 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     mine->generation.store(generation, std::memory_order_release);
     if (color == NCCL_SPLIT_NOCOLOR) {
         ncclComm *raw = parent.get();
-        return wait_or_leave(
+        const ncclResult_t left = wait_or_leave(
             parent, [raw, generation] { return count_votes(raw, generation, nullptr); },
             parent->blocking, "ncclCommSplit");
+        return left == ncclInProgress ? ncclSuccess : left;
     }
     const comm_ptr c = child_of(parent, config);
     c->name = parent->name + ".s" + std::to_string(generation) + "." + std::to_string(color);
     auto meet = std::make_shared<meeting *>(nullptr);
-    ncclComm *child = c.get();
-    return finish_setup(
-        c, out,
-        [parent, child, generation, meet] {
+    ncclComm *child = c.get(), *raw = parent.get();
+    return finish_child(
+        parent, c, out,
+        [raw, child, generation, meet] {
             if (*meet == nullptr) {
-                ncclResult_t r = count_votes(parent.get(), generation, child);
+                ncclResult_t r = count_votes(raw, generation, child);
                 r = r == ncclSuccess ? enter_meeting(child, meet.get()) : r;
                 if (r != ncclSuccess) {
                     return r;
@@ -1472,6 +1511,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
     *out = nullptr;
     if (bad != ncclSuccess) {
         return bad;
+    }
+    if (excluded_count < 1) {
+        return refuse(ncclInvalidArgument, "nobody to exclude");
     }
     const std::set<int> gone(excluded, excluded + excluded_count);
     const comm_ptr c = child_of(parent, config);
@@ -1495,8 +1537,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
     ncclComm *raw = c.get();
     return entered != ncclSuccess
                ? entered
-               : finish_setup(
-                     c, out, [raw, meet] { return try_join(raw, meet); }, "ncclCommShrink");
+               : finish_child(
+                     parent, c, out, [raw, meet] { return try_join(raw, meet); }, "ncclCommShrink");
 }
 
 // ---- memory ----
@@ -1566,8 +1608,18 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
         return refuse(ncclInvalidArgument, "a window at %p: not a multiple of 4096", memory);
     }
     const ncclResult_t r = ncclCommRegister(comm, memory, bytes, &handle);
-    *window = (ncclWindow_t)handle;
-    return r;
+    const comm_ptr c = comm_of(comm);
+    *window = nullptr;
+    if (r != ncclSuccess || c->blocking) {
+        *window = (ncclWindow_t)handle;
+        return r;
+    }
+    c->polls = 1; // a success at once, a window later
+    c->rest = [window, handle] {
+        *window = (ncclWindow_t)handle;
+        return ncclSuccess;
+    };
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Included by strategies.cc: halo exchanges of several fields in three dims, edges and corners too,
+ * and their adjoint: the bits of the host's, and how many kernels: two of each, whatever the number
+ * of neighbours and of boxes that meet. Captured in a graph and replayed, too. */
+
+enum { HALO_FIELDS = 4, HALO_ROOM = 4000 };
+
+struct halo_case {
+    dpar_halo h;
+    dpar_halo_field f[HALO_FIELDS];
+    dpar_halo_exchange *x;
+    void *memory;
+    int64_t n;
+    int on_device;
+};
+
+/* f64 and f32 by turns; folds, shifts: halo tests of the host have them. */
+static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic, int32_t shape)
+{
+    const char *names[2] = {"z", "y"};
+    const int32_t ranks[2] = {c->size == 4 ? 2 : c->size, c->size == 4 ? 2 : 1};
+    const int64_t cells[3] = {3 * ranks[0], 3 * ranks[1], 4};
+    const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};
+    dpar_mesh mesh;
+    dpar_box box;
+    dpar_why why;
+    int64_t bytes = 0;
+    memset(k, 0, sizeof *k);
+    k->on_device = on_device;
+    right(dpar_mesh_init(&mesh, 2, names, ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, NULL, &why), why.text);
+    for (int d = 0; d < 3; d++) {
+        k->h.low[d] = 1;
+        k->h.high[d] = d == 1 ? 2 : 1;
+    }
+    k->h.periodic = periodic;
+    k->h.shape = shape;
+    CHECK(dpar_halo_box(&k->h, c->rank, &box));
+    k->n = dpar_box_volume(&box);
+    CHECK(HALO_FIELDS * k->n <= HALO_ROOM);
+    for (int i = 0; i < HALO_FIELDS; i++) {
+        k->f[i].halo = &k->h;
+        k->f[i].type = i % 2 ? DPAR_F32 : DPAR_F64;
+        k->f[i].mem = on_device ? c->mem : NULL;
+        right(dpar_comm_alloc(c, k->n * 8, &k->f[i].data), c->why.text);
+    }
+    right(dpar_halo_exchange_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
+    k->memory = room(bytes);
+    right(dpar_halo_exchange_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why),
+          why.text);
+}
+
+static void halo_fill(halo_case *k, int rank)
+{
+    for (int i = 0; i < HALO_FIELDS; i++) {
+        static double wide[HALO_ROOM];
+        static float narrow[HALO_ROOM];
+        const void *from = i % 2 ? (const void *)narrow : (const void *)wide;
+        const int64_t bytes = k->n * dpar_type_bytes(k->f[i].type);
+        for (int64_t e = 0; e < k->n; e++) {
+            /* whole numbers: the host may go dim by dim by itself (options.ordered), which rounds
+             * sums of corners in another order */
+            narrow[e] = (float)(int)(1000.0f * number(e + 1000 * i, rank, 5));
+            wide[e] = 3.0 * (double)narrow[e];
+        }
+        if (k->on_device) {
+            upload(k->f[i].data, from, bytes);
+            cuda(cudaStreamSynchronize(device.stream));
+        } else {
+            memcpy(k->f[i].data, from, (size_t)bytes);
+        }
+    }
+}
+
+static void halo_read(halo_case *k, unsigned char *out)
+{
+    for (int i = 0; i < HALO_FIELDS; i++, out += 8 * k->n) {
+        const int64_t bytes = k->n * dpar_type_bytes(k->f[i].type);
+        memset(out, 0, (size_t)(8 * k->n));
+        if (k->on_device) {
+            download(out, k->f[i].data, bytes);
+        } else {
+            memcpy(out, k->f[i].data, (size_t)bytes);
+        }
+    }
+}
+
+static void halo_close(halo_case *k, dpar_comm *c)
+{
+    right(dpar_halo_exchange_close(k->x), c->why.text);
+    for (int i = 0; i < HALO_FIELDS; i++) {
+        dpar_comm_release(c, k->f[i].data);
+    }
+    free(k->memory);
+}
+
+static void halo_once(halo_case *k, dpar_comm *c, int mode)
+{
+    right(mode == 0   ? dpar_halo_exchange_begin(k->x)
+          : mode == 1 ? dpar_halo_exchange_begin_adjoint(k->x, DPAR_SUM)
+                      : dpar_halo_exchange_begin_adjoint(k->x, DPAR_MAX),
+          c->why.text);
+    right(dpar_halo_exchange_end(k->x), c->why.text);
+}
+
+static int halo_kernels(dpar_comm *host, void *arg)
+{
+    static unsigned char want[8 * HALO_ROOM], got[8 * HALO_ROOM];
+    halo_case a, b;
+    (void)arg;
+    begin(host);
+    for (int turn = 0; turn < 3; turn++) {
+        const uint32_t periodic = turn == 0 ? 0 : 7;
+        const int32_t shape = turn == 2 ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+        halo_open(&a, host, 0, periodic, shape);
+        halo_open(&b, device.c, 1, periodic, shape);
+        CHECK_INT(a.n, b.n);
+        for (int mode = 0; mode < 3; mode++) { /* forward, adjoint sums, adjoint maxima */
+            cudaGraph_t graph = NULL;
+            cudaGraphExec_t exec = NULL;
+            const int64_t most = host->size == 1 && periodic == 0 ? 0 : 2; /* nothing moves */
+            halo_fill(&a, host->rank);
+            halo_fill(&b, host->rank);
+            halo_once(&a, host, mode);
+            device.gpu.launches = device.adder.launches = 0;
+            halo_once(&b, device.c, mode);
+            halo_read(&a, want);
+            halo_read(&b, got);
+            CHECK(memcmp(want, got, (size_t)(8 * HALO_FIELDS * a.n)) == 0);
+            CHECK(device.gpu.launches + device.adder.launches <= most);
+            CHECK(most == 0 || device.gpu.launches > 0);
+            cuda(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal));
+            halo_once(&b, device.c, mode);
+            cuda(cudaStreamEndCapture(device.stream, &graph));
+            cuda(cudaGraphInstantiate(&exec, graph, 0));
+            for (int again = 0; again < 2; again++) {
+                halo_once(&a, host, mode);
+                cuda(cudaGraphLaunch(exec, device.stream));
+            }
+            halo_read(&a, want);
+            halo_read(&b, got);
+            CHECK(memcmp(want, got, (size_t)(8 * HALO_FIELDS * a.n)) == 0);
+            cuda(cudaGraphExecDestroy(exec));
+            cuda(cudaGraphDestroy(graph));
+        }
+        halo_close(&a, host);
+        halo_close(&b, device.c);
+    }
+    return end();
+}
