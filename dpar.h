@@ -3346,18 +3346,29 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
  * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more. */
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more.
+ *
+ * Moments may be BF16 (moment_type): with weights and gradients in BF16, too, a step of AdamW moves
+ * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
+ * moments be stochastic: they then follow the sums above on average. Rounded to nearest, v never
+ * falls with beta2 = 0.999, as a thousandth of it is less than half a unit of its 8 bits (2^-9 to
+ * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
+ * while g is within 2 to 4 % of it. */
 
 enum { DPAR_ADAMW, DPAR_SGD };
 
 /* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;       /* DPAR_ADAMW, DPAR_SGD */
-    int32_t nesterov;   /* SGD: 0 or 1 */
-    int32_t stochastic; /* 1: what is rounded to BF16 is rounded up with the probability of its
-                           remainder, so that small updates are not lost on average */
-    int32_t room;       /* 0 */
-    uint64_t seed;      /* of that */
+    int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov;    /* SGD: 0 or 1 */
+    int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
+                            remainder, so that small updates are not lost on average: element i by
+                            number index + i of a stream of `seed`. Weights: stream t, as
+                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
+                            is for m, the low half for v */
+    int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
+                            are not F64 */
+    uint64_t seed;
     double beta1, beta2, epsilon; /* AdamW */
     double momentum;              /* SGD */
     double decay;                 /* of weights */
@@ -3368,21 +3379,25 @@ DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
 DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
 /* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
 DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* E_ARG with a sentence: a kind, a flag or a number that is none (rates of moments are within 0 and
- * below 1, the others not negative; epsilon above 0). Local. */
+/* Their type beside weights of weight_type; -1: o or the weights are none, or BF16 beside F64.
+ * Local. */
+DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+/* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
+ * within 0 and below 1, the others not negative; epsilon above 0). Local. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
 
 /* Elements index .. index + count - 1 of all the parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* F64, F32, BF16 or F16 */
     const void *gradient; /* of any of these */
-    void *m, *v;          /* F64 where weight is, else F32; 0 before the first step. NULL where the
+    void *m, *v;          /* of dpar_optimizer_moment_type; 0 before the first step. NULL where the
                              optimizer has none */
     int32_t weight_type, gradient_type;
     int64_t count;
     uint64_t index; /* for random numbers: the same for an element however it is cut */
 } dpar_optimizer_piece;
-/* One step of it: t = 1 for the first. E_ARG: types, t, pointers that are NULL. Local. O(count). */
+/* One step of it: t = 1 for the first. E_ARG: types (moments of BF16 beside F64 too), t, pointers
+ * that are NULL. Local. O(count). */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
@@ -4838,7 +4853,8 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 typedef struct dpar_fsdp_options {
     int32_t zero;     /* 1, 2, 3 */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
-                         weights themselves. The optimizer's arrays are F64 for F64, else F32 */
+                         weights themselves. The optimizer's arrays are what
+                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16 */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
@@ -4854,7 +4870,8 @@ typedef struct dpar_fsdp_options {
                          element of each parameter of the unit (0 where it has none), rather than
                          adding, except where dpar_fsdp_adds says so: they are not zeroed before */
     int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
-    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights */
+    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
+                                 by the number of an element among all, the units end to end */
 } dpar_fsdp_options;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
@@ -32830,6 +32847,22 @@ DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
     return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
+static int dpari_optim_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+{
+    if (o == NULL || !dpari_optim_float(weight_type)) {
+        return -1;
+    }
+    if (o->moment_type == 0) {
+        return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    }
+    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : -1;
+}
+
 /* Within 0 and below 1. */
 static int dpari_optim_share(double x)
 {
@@ -32846,6 +32879,10 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
         return dpari_say(DPAR_E_ARG, why,
                          "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
+    }
+    if (o->moment_type != 0 && o->moment_type != DPAR_BF16) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: moments of type #: 0 or # (bf16)",
+                         o->moment_type, DPAR_BF16, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
@@ -32877,11 +32914,10 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index)
+/* dpar_round_bf16 by the high halves of the numbers (shift 16) or the low ones (0). */
+static void dpari_optim_round(unsigned char *to, const unsigned char *from, int64_t count,
+                              uint64_t seed, uint64_t stream, uint64_t index, int32_t shift)
 {
-    const unsigned char *in = (const unsigned char *)from;
-    unsigned char *out = (unsigned char *)to;
     uint32_t words[4], x;
     uint16_t h;
     int64_t i;
@@ -32890,15 +32926,22 @@ DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_
         if (i == 0 || at % 4 == 0) {
             dpar_random_block(seed, stream, at / 4, words);
         }
-        dpari_elements_bits(&x, in + 4 * i, 4);
+        dpari_elements_bits(&x, from + 4 * i, 4);
         if ((x & 0x7f800000u) != 0x7f800000u) {
-            x += words[at % 4] >> 16;
+            x += words[at % 4] >> shift & 0xffffu;
         } else {
             x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
         }
         h = (uint16_t)(x >> 16);
-        dpari_elements_bits(out + 2 * i, &h, 2);
+        dpari_elements_bits(to + 2 * i, &h, 2);
     }
+}
+
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index)
+{
+    dpari_optim_round((unsigned char *)to, (const unsigned char *)from, count, seed, stream, index,
+                      16);
 }
 
 DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
@@ -32934,6 +32977,8 @@ typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
     double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+    int64_t t;
+    uint64_t index; /* of element 0, for random numbers */
 } dpari_optim_now;
 
 static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
@@ -32960,23 +33005,22 @@ static void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now,
     }
 }
 
-/* The weights go back in their type. */
-static void dpari_optim_store(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                              const double *w, int64_t i, int64_t n, int64_t t)
+enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
+
+/* What is updated goes back in its type. */
+static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
+                              void *to, int32_t type, const double *from, int64_t i, int64_t n)
 {
+    const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
+    const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
     float f[DPARI_ELEMENTS];
-    if (p->weight_type != DPAR_BF16 || !o->stochastic) {
-        dpari_elements_store(p->weight, w, i, n, p->weight_type);
+    if (type != DPAR_BF16 || !o->stochastic) {
+        dpari_elements_store(to, from, i, n, type);
         return;
     }
-    dpari_elements_store(f, w, 0, n, DPAR_F32);
-    dpar_round_bf16((unsigned char *)p->weight + 2 * i, f, n, o->seed, (uint64_t)t,
-                    p->index + (uint64_t)i);
-}
-
-static int dpari_optim_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+    dpari_elements_store(f, from, 0, n, DPAR_F32);
+    dpari_optim_round((unsigned char *)to + 2 * i, (const unsigned char *)f, n, o->seed, stream,
+                      now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
@@ -32985,21 +33029,22 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
     const int32_t moments = dpar_optimizer_moments(o);
+    const int32_t type = p == NULL ? -1 : dpar_optimizer_moment_type(o, p->weight_type);
     dpari_optim_now now;
-    int32_t type;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || p == NULL || t < 1 || p->count < 0 ||
-        !dpari_optim_float(p->weight_type) || !dpari_optim_float(p->gradient_type) ||
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
+        !dpari_optim_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;
     }
-    type = p->weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
     now.rate = rate;
     now.factor = factor;
     now.shrink = 1.0 - rate * o->decay;
     now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
     now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    now.t = t;
+    now.index = p->index;
     for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
         dpari_elements_load(w, p->weight, i, n, p->weight_type);
@@ -33013,14 +33058,14 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
             dpari_optim_adamw(o, &now, w, g, m, v, n);
-            dpari_elements_store(p->v, v, i, n, type);
+            dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         } else {
             dpari_optim_sgd(o, &now, w, g, m, n);
         }
         if (moments > 0) {
-            dpari_elements_store(p->m, m, i, n, type);
+            dpari_optim_store(o, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
         }
-        dpari_optim_store(o, p, w, i, n, t);
+        dpari_optim_store(o, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
     }
     return DPAR_OK;
 }
@@ -33316,6 +33361,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
+    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
     uint16_t *high = (uint16_t *)all->weight;
     float w[DPARI_ELEMENTS];
     dpar_status st = DPAR_OK;
@@ -33326,8 +33372,8 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
         p.weight = w;
         p.weight_type = DPAR_F32;
         p.gradient = (const unsigned char *)all->gradient + i * size;
-        p.m = all->m == NULL ? NULL : (float *)all->m + i;
-        p.v = all->v == NULL ? NULL : (float *)all->v + i;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
         dpari_mem_join(w, high + i, o->rest + i, p.count);
         st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
         dpari_mem_halve(high + i, o->rest + i, w, p.count);
@@ -41632,10 +41678,15 @@ static int dpari_fsdp_inside(const dpar_fsdp_options *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients, and of moments. */
+/* Of sums of gradients. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+{
+    return dpar_optimizer_moment_type(&o->optimizer, o->type);
 }
 
 static int dpari_fsdp_float(int32_t type)
@@ -41685,6 +41736,12 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
     }
     st = dpari_fsdp_judge_types(o, why);
     st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) < 0) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: moments in bf16 (type #) beside masters in f64 (type #): beside f32, "
+                       "bf16 or f16",
+                       o->optimizer.moment_type, o->type, 0, 0);
+    }
     return st == DPAR_OK && numel == NULL && units > 0
                ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
                : st;
@@ -41792,7 +41849,8 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * sums * dpar_optimizer_moments(&o->optimizer);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpar_optimizer_moments(&o->optimizer);
     s->registered = dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered) +
                     dpari_fsdp_up(s->gradients) + dpari_fsdp_up(s->buckets) +
                     dpari_fsdp_up(s->master) + dpari_fsdp_up(s->moments);
@@ -41838,7 +41896,7 @@ static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, co
     h = dpari_hash(h, o->prefetch);
     h = dpari_hash(h, o->buffers);
     h = dpari_hash(h, o->align);
-    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic);
+    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic + 64 * m->moment_type);
     h = dpari_hash(h, (int64_t)m->seed);
     h = dpari_fsdp_hash_number(h, m->beta1);
     h = dpari_fsdp_hash_number(h, m->beta2);
@@ -41900,7 +41958,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
 /* The registered memory in its parts. */
 static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
@@ -42123,7 +42181,8 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t 
 
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
 {
-    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+    return d->moment[k] +
+           d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
 }
 
 /* The number of its shard's first element among all. */
@@ -42713,7 +42772,7 @@ DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
     if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
         return -1;
     }
-    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_sums(&d->options);
+    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
 }
 
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)

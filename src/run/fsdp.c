@@ -83,10 +83,15 @@ static int dpari_fsdp_inside(const dpar_fsdp_options *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients, and of moments. */
+/* Of sums of gradients. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+{
+    return dpar_optimizer_moment_type(&o->optimizer, o->type);
 }
 
 static int dpari_fsdp_float(int32_t type)
@@ -136,6 +141,12 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
     }
     st = dpari_fsdp_judge_types(o, why);
     st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) < 0) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: moments in bf16 (type #) beside masters in f64 (type #): beside f32, "
+                       "bf16 or f16",
+                       o->optimizer.moment_type, o->type, 0, 0);
+    }
     return st == DPAR_OK && numel == NULL && units > 0
                ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
                : st;
@@ -243,7 +254,8 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * sums * dpar_optimizer_moments(&o->optimizer);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpar_optimizer_moments(&o->optimizer);
     s->registered = dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered) +
                     dpari_fsdp_up(s->gradients) + dpari_fsdp_up(s->buckets) +
                     dpari_fsdp_up(s->master) + dpari_fsdp_up(s->moments);
@@ -289,7 +301,7 @@ static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, co
     h = dpari_hash(h, o->prefetch);
     h = dpari_hash(h, o->buffers);
     h = dpari_hash(h, o->align);
-    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic);
+    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic + 64 * m->moment_type);
     h = dpari_hash(h, (int64_t)m->seed);
     h = dpari_fsdp_hash_number(h, m->beta1);
     h = dpari_fsdp_hash_number(h, m->beta2);
@@ -351,7 +363,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
 /* The registered memory in its parts. */
 static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
@@ -574,7 +586,8 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t 
 
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
 {
-    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+    return d->moment[k] +
+           d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
 }
 
 /* The number of its shard's first element among all. */
@@ -1164,7 +1177,7 @@ DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
     if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
         return -1;
     }
-    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_sums(&d->options);
+    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
 }
 
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)

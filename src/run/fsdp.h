@@ -65,7 +65,8 @@
 typedef struct dpar_fsdp_options {
     int32_t zero;     /* 1, 2, 3 */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
-                         weights themselves. The optimizer's arrays are F64 for F64, else F32 */
+                         weights themselves. The optimizer's arrays are what
+                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16 */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
@@ -81,7 +82,8 @@ typedef struct dpar_fsdp_options {
                          element of each parameter of the unit (0 where it has none), rather than
                          adding, except where dpar_fsdp_adds says so: they are not zeroed before */
     int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
-    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights */
+    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
+                                 by the number of an element among all, the units end to end */
 } dpar_fsdp_options;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */

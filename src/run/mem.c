@@ -300,6 +300,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
+    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
     uint16_t *high = (uint16_t *)all->weight;
     float w[DPARI_ELEMENTS];
     dpar_status st = DPAR_OK;
@@ -310,8 +311,8 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
         p.weight = w;
         p.weight_type = DPAR_F32;
         p.gradient = (const unsigned char *)all->gradient + i * size;
-        p.m = all->m == NULL ? NULL : (float *)all->m + i;
-        p.v = all->v == NULL ? NULL : (float *)all->v + i;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
         dpari_mem_join(w, high + i, o->rest + i, p.count);
         st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
         dpari_mem_halve(high + i, o->rest + i, w, p.count);

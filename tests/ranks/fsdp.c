@@ -146,9 +146,11 @@ typedef struct model {
     double *gradient[MOST];
 } model;
 
-static int32_t sums_type(const model *m)
+static int32_t moment_type(const model *m)
 {
-    return m->o.type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return m->o.type == DPAR_F64             ? DPAR_F64
+           : m->o.optimizer.moment_type != 0 ? DPAR_BF16
+                                             : DPAR_F32;
 }
 
 static void draw_types(model *m, uint64_t *seed)
@@ -183,6 +185,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_SGD && lot_below(seed, 2);
     m->o.optimizer.stochastic = (int32_t)lot_below(seed, 2);
     m->o.optimizer.seed = lot_next(seed);
+    m->o.optimizer.moment_type = m->o.type != DPAR_F64 && lot_below(seed, 2) ? DPAR_BF16 : 0;
     m->batches = 1 + (int32_t)lot_below(seed, 3);
     full = m->full = (int32_t)lot_below(seed, 2);
     for (u = 0, i = 0; u < m->units; u++) {
@@ -689,7 +692,7 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
     s->ranks = whole ? 1 : ranks;
     s->arrays = 1 + dpar_optimizer_moments(&m->o.optimizer);
     for (a = 0; a < s->arrays; a++) {
-        s->type[a] = a == 0 ? m->o.type : sums_type(m);
+        s->type[a] = a == 0 ? m->o.type : moment_type(m);
         for (u = 0; u < m->units; u++) {
             int64_t total = 0, mine;
             int32_t i;
@@ -1182,6 +1185,11 @@ static void refusals(dpar_comm *c)
               DPAR_E_ROOM);
     other = o;
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 : 0.0;
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    other = o;
+    other.optimizer.moment_type = c->rank == c->size - 1 ? DPAR_BF16 : 0;
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);

@@ -346,7 +346,8 @@ static void looks(void)
 static void optimize_case(const dpar_optimizer *o, int what)
 {
     enum { N = 301 };
-    float w[N], x[N], m[2][N], v[2][N], g[N];
+    float w[N], x[N], g[N];
+    float m[2][N], v[2][N]; /* where moments are BF16 half of it */
     uint16_t high[N], copy[N], want[N];
     int16_t rest[N];
     double at = what % 3 == 0 ? 0.25 : what % 3 == 1 ? 0.0 : 1.0;
@@ -416,7 +417,7 @@ static void optimize_case(const dpar_optimizer *o, int what)
 
 static void optimizes(void)
 {
-    dpar_optimizer o[3];
+    dpar_optimizer o[5];
     dpar_mem_optimize e;
     int i, k;
     o[0] = dpar_optimizer_adamw();
@@ -424,8 +425,11 @@ static void optimizes(void)
     o[2] = dpar_optimizer_adamw();
     o[2].stochastic = 1;
     o[2].seed = 99;
-    for (i = 0; i < 3; i++) {
-        for (k = 0; k < (i == 2 ? 3 : 6); k++) {
+    o[3] = o[0];
+    o[4] = o[2];
+    o[3].moment_type = o[4].moment_type = DPAR_BF16;
+    for (i = 0; i < 5; i++) {
+        for (k = 0; k < (o[i].stochastic ? 3 : 6); k++) { /* in two halves nothing is random */
             optimize_case(&o[i], k);
         }
     }
