@@ -2276,16 +2276,30 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* As dpar_round_bf16. */
-DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t word)
+/* As dpar_round_bf16, by 16 random bits. */
+DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);
     if ((x & 0x7f800000u) != 0x7f800000u) {
-        x += word >> 16;
+        x += bits;
     } else {
         x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
     }
     return (uint16_t)(x >> 16);
+}
+
+/* As BF16, by the high halves of the words (SHIFT 16) or the low ones (0). */
+template <int SHIFT, typename W>
+__device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
+                                                   const uint32_t *words)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        dpari_cuda_as(from[e], &f);
+        const uint32_t half = dpari_cuda_stochastic(f, words[e] >> SHIFT & 0xffffu);
+        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
+    }
 }
 
 /* Weights, or a copy of them, as BF16: elements `at` .. at + 3 of all. */
@@ -2295,13 +2309,7 @@ __device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, co
 {
     uint32_t words[4];
     dpari_cuda_randoms(seed, stream, at, words);
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        float f;
-        dpari_cuda_as(from[e], &f);
-        const uint32_t half = dpari_cuda_stochastic(f, words[e]);
-        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
-    }
+    dpari_cuda_narrow_by<16>(four, from, words);
 }
 
 /* PER units of 16 bytes; what does not fill one, before and behind, byte by byte. */
@@ -2938,8 +2946,8 @@ struct dpari_cuda_step {
     int64_t count, head, units, t;
     uint64_t index;
     double rate, factor, shrink, reach, fix;
-    int32_t weight_type, gradient_type, copy_type, moments;
-    uint8_t even_gradient, even_m, even_v, even_copy, even_rest, room[3];
+    int32_t weight_type, gradient_type, copy_type, moment_type, moments;
+    uint8_t even_gradient, even_m, even_v, even_copy, even_rest, room[7];
 };
 
 DPARI_CUDA_FN float dpari_cuda_root(float x)
@@ -3053,40 +3061,78 @@ __device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, co
     }
 }
 
+/* Moments go back: stochastically where they are BF16 and the optimizer is. */
 template <typename W, int WIDE>
-__device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
-                                                   const dpari_cuda_rates<W> &r, int64_t i)
+__device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, const W *m, const W *v,
+                                                   int64_t i)
 {
-    const int32_t width = dpari_cuda_width(s.weight_type);
-    const int32_t state = WIDE && s.weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    const int32_t state_width = dpari_cuda_width(state);
-    dpari_cuda_four fw, fg, fm, fv, fr;
-    W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
-    dpari_cuda_load<1, WIDE>(&fw, s.weight, i, s.count, width, 1);
-    dpari_cuda_load<0, WIDE>(&fg, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
-                             s.even_gradient);
+    const int32_t width = dpari_cuda_width(s.moment_type);
+    const int random = s.o.stochastic && s.moment_type == DPAR_BF16;
+    uint32_t words[4];
+    dpari_cuda_four four;
+    if (random) {
+        dpari_cuda_randoms(s.o.seed, (uint64_t)s.t + (UINT64_C(1) << 63), s.index + (uint64_t)i,
+                           words);
+        dpari_cuda_narrow_by<16>(&four, m, words);
+    } else {
+        dpari_cuda_narrow<WIDE>(&four, s.moment_type, m);
+    }
+    dpari_cuda_store<1, WIDE>(&four, s.m, i, s.count, width, s.even_m);
+    if (s.moments > 1) {
+        if (random) {
+            dpari_cuda_narrow_by<0>(&four, v, words);
+        } else {
+            dpari_cuda_narrow<WIDE>(&four, s.moment_type, v);
+        }
+        dpari_cuda_store<1, WIDE>(&four, s.v, i, s.count, width, s.even_v);
+    }
+}
+
+/* Four elements as they lie in memory. */
+struct dpari_cuda_step_four {
+    dpari_cuda_four weight, gradient, m, v, rest;
+};
+
+template <int WIDE>
+__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s,
+                                                   dpari_cuda_step_four *h, int64_t i)
+{
+    const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_load<1, WIDE>(&h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
+    dpari_cuda_load<0, WIDE>(&h->gradient, s.gradient, i, s.count,
+                             dpari_cuda_width(s.gradient_type), s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1, WIDE>(&fm, s.m, i, s.count, state_width, s.even_m);
+        dpari_cuda_load<1, WIDE>(&h->m, s.m, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1, WIDE>(&fv, s.v, i, s.count, state_width, s.even_v);
+        dpari_cuda_load<1, WIDE>(&h->v, s.v, i, s.count, state, s.even_v);
     }
     if (s.rest != NULL) {
-        dpari_cuda_load<1, WIDE>(&fr, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_load<1, WIDE>(&h->rest, s.rest, i, s.count, 2, s.even_rest);
+    }
+}
+
+template <typename W, int WIDE>
+__device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
+                                                   const dpari_cuda_rates<W> &r,
+                                                   const dpari_cuda_step_four *h, int64_t i)
+{
+    W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
+    if (s.rest != NULL) {
         dpari_cuda_four both;
-        dpari_cuda_join(&both, &fw, &fr);
+        dpari_cuda_join(&both, &h->weight, &h->rest);
         dpari_cuda_widen<0, WIDE>(&both, DPAR_F32, w);
     } else {
-        dpari_cuda_widen<0, WIDE>(&fw, s.weight_type, w);
+        dpari_cuda_widen<0, WIDE>(&h->weight, s.weight_type, w);
     }
     if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
-        dpari_cuda_widen<0, WIDE>(&fg, s.gradient_type, g);
+        dpari_cuda_widen<0, WIDE>(&h->gradient, s.gradient_type, g);
     }
     if (s.moments > 0) {
-        dpari_cuda_widen<0, WIDE>(&fm, state, m);
+        dpari_cuda_widen<0, WIDE>(&h->m, s.moment_type, m);
     }
     if (s.moments > 1) {
-        dpari_cuda_widen<0, WIDE>(&fv, state, v);
+        dpari_cuda_widen<0, WIDE>(&h->v, s.moment_type, v);
     }
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
@@ -3097,28 +3143,35 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
         }
     }
     if (s.moments > 0) {
-        dpari_cuda_narrow<WIDE>(&fm, state, m);
-        dpari_cuda_store<1, WIDE>(&fm, s.m, i, s.count, state_width, s.even_m);
-    }
-    if (s.moments > 1) {
-        dpari_cuda_narrow<WIDE>(&fv, state, v);
-        dpari_cuda_store<1, WIDE>(&fv, s.v, i, s.count, state_width, s.even_v);
+        dpari_cuda_step_keep<W, WIDE>(s, m, v, i);
     }
     dpari_cuda_step_store<W, WIDE>(s, w, i, 1);
 }
 
-/* WIDE 0: neither weights nor gradients are F64. */
-template <typename W, int WIDE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
+/* WIDE 0: neither weights nor gradients are F64. PER units are read before one is computed: of 16
+ * bits two, so that as many bytes are under way. */
+template <typename W, int WIDE, int PER>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 || PER > 1 ? 2 : 3)
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
     int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
-        const int64_t i = dpari_cuda_first(unit, s.head);
-        if (i < s.count) {
-            dpari_cuda_step_unit<W, WIDE>(s, r, i);
+    for (; unit < s.units; unit += PER * step) {
+        dpari_cuda_step_four h[PER];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
+            if (i < s.count) {
+                dpari_cuda_step_load<WIDE>(s, &h[j], i);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
+            if (i < s.count) {
+                dpari_cuda_step_unit<W, WIDE>(s, r, &h[j], i);
+            }
         }
     }
 }
@@ -3142,7 +3195,7 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
         return 0;
     }
     moments = dpar_optimizer_moments(x->optimizer);
-    if (x->t < 1 || p->count < 0 || !dpari_cuda_is_float(p->weight_type) ||
+    if (x->t < 1 || p->count < 0 || dpar_optimizer_moment_type(x->optimizer, p->weight_type) < 0 ||
         !dpari_cuda_is_float(p->gradient_type) ||
         (x->rest != NULL &&
          (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||
@@ -3159,7 +3212,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
     dpari_cuda_step s;
-    int32_t state, wide;
+    int32_t state, wide, halves;
     if (!dpari_cuda_step_fine(x)) {
         return dpari_cuda_wrong(gpu, "optimize");
     }
@@ -3187,7 +3240,8 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.gradient_type = p->gradient_type;
     s.copy_type = x->copy_type;
     s.moments = dpar_optimizer_moments(&s.o);
-    state = p->weight_type == DPAR_F64 ? 8 : 4;
+    s.moment_type = dpar_optimizer_moment_type(&s.o, p->weight_type);
+    state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
     s.units = dpari_cuda_fours(p->count, s.head);
     s.even_gradient =
@@ -3198,10 +3252,13 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
     wide = p->weight_type == DPAR_F64 || p->gradient_type == DPAR_F64;
+    halves = state == 2 && dpari_cuda_width(p->weight_type) == 2;
     return dpari_cuda_launch(gpu, "optimize",
-                             wide        ? dpari_cuda_step_kernel<double, 1>
-                             : gpu->fast ? dpari_cuda_step_kernel<float, 0>
-                                         : dpari_cuda_step_kernel<double, 0>,
+                             wide        ? dpari_cuda_step_kernel<double, 1, 1>
+                             : gpu->fast ? halves ? dpari_cuda_step_kernel<float, 0, 2>
+                                                  : dpari_cuda_step_kernel<float, 0, 1>
+                             : halves ? dpari_cuda_step_kernel<double, 0, 2>
+                                         : dpari_cuda_step_kernel<double, 0, 1>,
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 

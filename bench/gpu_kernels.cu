@@ -341,6 +341,7 @@ static void sums(const arrays &a, const arrays &b, const arrays &h)
     cudaFree(out);
 }
 
+/* random 1: stochastic, 2: with moments in bf16. */
 static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, int random,
                  const arrays &w, const arrays &g, const arrays &m, const arrays &v,
                  const arrays &c)
@@ -351,7 +352,8 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     dpar_mem_optimize x;
     memset(&p, 0, sizeof p);
     memset(&x, 0, sizeof x);
-    o.stochastic = random;
+    o.stochastic = random > 0;
+    o.moment_type = random > 1 ? (int32_t)DPAR_BF16 : 0;
     p.weight_type = wt;
     p.gradient_type = gt;
     p.count = n;
@@ -361,8 +363,8 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     x.rate = 1e-5;
     x.factor = 1.0;
     x.copy_type = DPAR_BF16;
-    const double each =
-        2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) + 16.0 + 2.0 * copy + 4.0 * rest;
+    const double each = 2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) + (random > 1 ? 8.0 : 16.0) +
+                        2.0 * copy + 4.0 * rest;
     for (int fast = 0; fast < 2; fast++) {
         char line[64];
         snprintf(line, sizeof line, "%s%s", name, fast ? ", in f32" : "");
@@ -612,6 +614,7 @@ int main(int argc, char **argv)
         for (int k = 0; k < SETS; k++) { /* v: squares are not below 0 */
             fine(cudaMemset(v.at[k], 0, (size_t)bytes), "cudaMemset");
         }
+        step("adamw all bf16, 14 bytes", DPAR_BF16, DPAR_BF16, 0, 0, 2, a, h, c, v, c);
         step("adamw f32", DPAR_F32, DPAR_F32, 0, 0, 0, a, b, m, v, c);
         step("adamw f32, bf16 gradient and copy", DPAR_F32, DPAR_BF16, 1, 0, 0, a, h, m, v, c);
         step("adamw bf16 and rest", DPAR_BF16, DPAR_BF16, 0, 1, 0, a, h, m, v, c);

@@ -825,9 +825,11 @@ static void test_optimize(void)
 {
     for (int turn = 0; turn < ROUNDS * 40; turn++) {
         const int32_t wt = floats[turn % 4], gt = floats[turn / 4 % 4];
-        const int32_t st = wt == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+        const int narrow = wt != DPAR_F64 && turn / 16 % 2 == 0; /* moments of BF16 */
+        const int32_t st = wt == DPAR_F64 ? DPAR_F64 : narrow ? DPAR_BF16 : DPAR_F32;
         const int32_t ct = turn % 3 == 0 ? DPAR_BF16 : turn % 3 == 1 ? DPAR_F16 : DPAR_F32;
-        const int64_t n = some_count();
+        const int many = turn % 3 == 2; /* more than one block's threads have at once, by one block */
+        const int64_t n = many ? 2100 + turn : some_count();
         const int quickly = below(3) == 0;
         twin w(n * dpar_type_bytes(wt), odd_place(wt)), g(n * dpar_type_bytes(gt), odd_place(gt));
         twin m(n * dpar_type_bytes(st), odd_place(st)), v(n * dpar_type_bytes(st), odd_place(st));
@@ -843,6 +845,7 @@ static void test_optimize(void)
         o.decay = 0.1;
         o.stochastic = !has_rest && below(2) == 0;
         o.seed = random_bits();
+        o.moment_type = narrow ? DPAR_BF16 : 0;
         w.fill(wt, 0);
         g.fill(gt, 0);
         m.fill(st, 0);
@@ -889,21 +892,20 @@ static void test_optimize(void)
                            : wt == DPAR_BF16 ? 8e-3
                                              : 1e-3;
         const int f32 = quickly && wt != DPAR_F64 && gt != DPAR_F64;
+        gpu.blocks = fast.blocks = many;
         CHECK_INT(quickly ? quick.optimize(quick.ctx, &x[0]) : device.optimize(device.ctx, &x[0]),
                   DPAR_OK);
         CHECK_INT(device.wait(device.ctx), DPAR_OK);
+        gpu.blocks = fast.blocks = 0;
         CHECK_INT(host.optimize(host.ctx, &x[1]), DPAR_OK);
         const int moments = dpar_optimizer_moments(&o);
         within = f32 ? 1.0 : 1e-2; /* weights cancel */
         CHECK(w.same(wt, f32 && wt == DPAR_F32 ? 1e-6 : one));
-        CHECK(moments > 0 ? m.same(st, f32              ? 1e-5
-                                       : st == DPAR_F64 ? 1e-14
-                                                        : 1.3e-7)
-                          : m.same(st, -1.0));
-        CHECK(moments > 1 ? v.same(st, f32              ? 1e-6
-                                       : st == DPAR_F64 ? 1e-14
-                                                        : 1.3e-7)
-                          : v.same(st, -1.0));
+        /* moments have no roots: of BF16 the same bits, in f32 one unit apart at most */
+        const double of_m = narrow ? f32 ? 8e-3 : -1.0 : f32 ? 1e-5 : st == DPAR_F64 ? 1e-14 : 1.3e-7;
+        const double of_v = narrow ? of_m : f32 ? 1e-6 : of_m;
+        CHECK(m.same(st, moments > 0 ? of_m : -1.0));
+        CHECK(v.same(st, moments > 1 ? of_v : -1.0));
         CHECK(has_copy ? copy.same(ct, ct == DPAR_F32    ? 1e-6
                                        : ct == DPAR_BF16 ? 8e-3
                                                          : 1e-3)
@@ -1467,6 +1469,19 @@ static void test_errors(void)
     CHECK(strlen(gpu.why.text) > 10);
     memset(&q, 0, sizeof q);
     CHECK_INT(device.squares(device.ctx, &q), DPAR_E_ARG);
+    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer_piece none;
+    dpar_mem_optimize step;
+    memset(&none, 0, sizeof none);
+    memset(&step, 0, sizeof step);
+    o.moment_type = DPAR_BF16;
+    none.weight_type = none.gradient_type = DPAR_F32;
+    step.optimizer = &o;
+    step.piece = &none;
+    step.t = 1;
+    CHECK_INT(device.optimize(device.ctx, &step), DPAR_OK);
+    none.weight_type = DPAR_F64; /* moments of BF16 */
+    CHECK_INT(device.optimize(device.ctx, &step), DPAR_E_ARG);
     CHECK(cudaSetDevice(1000) != cudaSuccess); /* what others did wrong is not the launch's */
     twin one(4, 0);
     span.to = one.d();
