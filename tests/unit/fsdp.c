@@ -429,6 +429,49 @@ static void test_streams_apart(void)
     }
 }
 
+/* All in bf16: weights that begin at 1 are drawn to 1.5 by gradients w - 1.5, in 1000 steps of at
+ * most 0.001 of AdamW. To nearest none ever moves: half a unit is 0.0039. Stochastically their mean
+ * takes the way of a weight in f64, whose formulas are one_reference's: to 1.5 within a unit. */
+static void test_trains(int stochastic)
+{
+    static crowd c;
+    static uint16_t w[CROWD], g[CROWD];
+    enum { FEW = 2000, LONG = 1000 };
+    dpar_optimizer o = dpar_optimizer_adamw();
+    double x = 1.0, m = 0.0, v = 0.0, sum = 0.0;
+    int i, t, moved = 0;
+    o.decay = 0.0;
+    o.moment_type = DPAR_BF16;
+    o.stochastic = stochastic;
+    o.seed = 11;
+    crowd_of(&c, 0.0, 0.0, 0.0);
+    c.piece.weight = w;
+    c.piece.gradient = g;
+    c.piece.weight_type = c.piece.gradient_type = DPAR_BF16;
+    c.piece.count = FEW;
+    for (i = 0; i < FEW; i++) {
+        w[i] = bf16_of(1.0);
+    }
+    for (t = 1; t <= LONG; t++) {
+        for (i = 0; i < FEW; i++) {
+            g[i] = bf16_of(bf16(w[i]) - 1.5);
+        }
+        CHECK_INT(dpar_optimizer_step(&o, &c.piece, t, 0.001, 1.0), DPAR_OK);
+        one_reference(&o, &x, &m, &v, x - 1.5, t, 0.001);
+    }
+    for (i = 0; i < FEW; i++) {
+        sum += bf16(w[i]);
+        moved += w[i] != 0x3f80;
+    }
+    CHECK(x > 1.45 && x < 1.55);
+    if (stochastic) {
+        CHECK(fabs(sum / FEW - x) < 0.0078);
+        CHECK(moved > FEW * 99 / 100);
+    } else {
+        CHECK_INT(moved, 0);
+    }
+}
+
 static void test_moment_types(void)
 {
     static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
@@ -628,6 +671,8 @@ int main(void)
     test_follows(1.5, 0);
     test_follows(1.02, 1);
     test_streams_apart();
+    test_trains(0);
+    test_trains(1);
     test_moment_types();
     test_narrow_bytes();
     test_norms();
