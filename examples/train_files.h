@@ -98,8 +98,8 @@ static void write_all(trainer *t, image *m, int32_t arrays)
         for (a = 0; a < arrays && writes(t, k); a++) {
             for (u = 0; u < s->units && s->fsdp != NULL; u++) {
                 int64_t count;
-                gpt_real *shard = (gpt_real *)dpar_fsdp_state(s->fsdp, a, u, &count);
-                shard = brought(t, shard, count);
+                void *state = dpar_fsdp_state(s->fsdp, a, u, &count);
+                gpt_real *shard = brought(t, state, count, dpar_fsdp_state_type(s->fsdp, a));
                 m->bad |= shard == NULL && count > 0;
                 if (shard != NULL) {
                     move_unit(m, s, a, u, count * s->shard->rank, count, shard);
@@ -108,7 +108,7 @@ static void write_all(trainer *t, image *m, int32_t arrays)
             for (i = 0; i < s->params && s->ddp != NULL; i++) {
                 const parameter *q = &s->of[i];
                 if (q->p.copy == 0) {
-                    gpt_real *values = brought(t, s->array[a] + q->start, q->p.numel);
+                    gpt_real *values = brought(t, s->array[a] + q->start, q->p.numel, GPT_TYPE);
                     m->bad |= values == NULL;
                     if (values != NULL) {
                         move_piece(m, q, a, 0, q->p.numel, values);
@@ -253,7 +253,7 @@ static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank,
     }
     memset(values, 0, (size_t)count * sizeof *values); /* where nobody has any */
     move_unit(&r->m, r->s, array, u, first, count, values);
-    gpt_put(r->t->g, to, values, count * (int64_t)sizeof *values);
+    bring(r->t, to, values, count, dpar_fsdp_state_type(r->s->fsdp, array));
     return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
 }
 

@@ -34,6 +34,8 @@ static const char help[] =
     "  --steps N (100) --rate R (0.001) --warmup N (steps / 10) --clip C (1) --decay D (0.1)\n"
     "  --seed N (1)     of the first weights and of the samples\n"
     "  --bf16           weights rounded to bf16 for compute and travel, masters f32 (zero 1 to 3)\n"
+    "  --pure-bf16      weights and moments bf16, rounded stochastically, no masters (zero 1 to "
+    "3)\n"
     "  --save FILE      a checkpoint at the end, and with --every N each N steps\n"
     "  --resume FILE    goes on from one, on any mesh; the model and text must be the same\n"
     "  --check          the same on one rank first; losses and weights are to agree to 1e-5\n"
@@ -46,7 +48,7 @@ typedef struct settings {
     double blocks, width, heads, groups, hidden, length, experts, choices, balance, shared,
         capacity;
     double batch, micro, steps, rate, warmup, clip, decay, seed, every;
-    int sp, ulysses, untied, gelu, layer_norm, bf16, check, quiet;
+    int sp, ulysses, untied, gelu, layer_norm, bf16, pure, check, quiet;
     const char *schedule, *text, *save, *resume, *trace, *kill;
     int kill_step, kill_rank, micros; /* micros: micro-batches of a data-parallel rank */
     unsigned char *bytes;             /* the text */
@@ -145,10 +147,10 @@ static int read_number(const number *n, const char *word)
 /* How many words an option takes up; 0: there is no such, or it is wrong and was said. */
 static int read_option(settings *s, const char *name, const char *next, int *bad)
 {
-    const char *const flags[] = {"--sp",         "--ulysses", "--untied", "--gelu",
-                                 "--layer-norm", "--bf16",    "--check",  "--quiet"};
-    int *const marks[] = {&s->sp,         &s->ulysses, &s->untied, &s->gelu,
-                          &s->layer_norm, &s->bf16,    &s->check,  &s->quiet};
+    const char *const flags[] = {"--sp",   "--ulysses",   "--untied", "--gelu", "--layer-norm",
+                                 "--bf16", "--pure-bf16", "--check",  "--quiet"};
+    int *const marks[] = {&s->sp,   &s->ulysses, &s->untied, &s->gelu, &s->layer_norm,
+                          &s->bf16, &s->pure,    &s->check,  &s->quiet};
     const char *const words[] = {"--schedule", "--text", "--save", "--resume", "--trace", "--kill"};
     const char **const texts[] = {&s->schedule, &s->text,  &s->save,
                                   &s->resume,   &s->trace, &s->kill};
@@ -258,8 +260,10 @@ static int settle(settings *s)
     }
     s->micros = (int)(s->batch / each);
     s->warmup = s->warmup >= 0 ? s->warmup : floor(s->steps / 10);
+    s->bf16 = s->bf16 || s->pure; /* what is computed with */
     if (s->bf16 && (s->zero < 1 || sizeof(gpt_real) > 4)) {
-        return complain("--bf16 needs --zero 1, 2 or 3, which have masters beside, and floats",
+        return complain("--bf16 needs --zero 1, 2 or 3, which have masters beside, and floats; so "
+                        "does --pure-bf16",
                         NULL);
     }
     if (s->ep > 1 && s->experts < 1) {

@@ -154,6 +154,7 @@ static int plan(trainer *t, double *seconds, double *bytes)
     static dpar_plan p;
     const gpt_config *c = &t->config;
     const dpar_strategy y = strategy_of(t);
+    const char *const recipe = t->s->pure ? "pure-bf16" : t->s->bf16 ? "megatron" : "fp32";
     char text[320];
     dpar_model m;
     dpar_job job;
@@ -181,7 +182,10 @@ static int plan(trainer *t, double *seconds, double *bytes)
     job.cluster = &cluster;
     st = dpar_model_parse(&m, text, (size_t)length, &why);
     st = st == DPAR_OK ? dpar_workload_build(&work, &m, 0, &why) : st;
-    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, "fp32", &why) : st;
+    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
+    if (t->s->pure) { /* the model writes gradients as its own numbers */
+        job.recipe.gradient = job.recipe.reduced = (double)sizeof(gpt_real);
+    }
     st = st == DPAR_OK ? dpar_plan_of(&job, &y, 0, &p, NULL, &why) : st;
     if (t->world->rank == 0 && st != DPAR_OK) {
         printf("the planner has no price for this: %s\n", why.text);

@@ -83,7 +83,9 @@ typedef struct dpar_fsdp_options {
                          adding, except where dpar_fsdp_adds says so: they are not zeroed before */
     int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
-                                 by the number of an element among all, the units end to end */
+                                 by the number of an element among all, the units end to end:
+                                 copies in other fsdp's (of tensor-parallel ranks) stay equal where
+                                 they have the same number there */
 } dpar_fsdp_options;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */

@@ -95,6 +95,9 @@ all) echo "$all" | matrix; exit $? ;;
 esac
 must --ranks 2 $small --quiet --check --zero 1 --bf16
 must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
+# rounded by an element's number: as one rank; where matrices are cut by other numbers, copies alike
+must --ranks 4 --dp 4 --replicas 2 $small --quiet --check --zero 2 --pure-bf16
+must --ranks 3 --tp 3 --heads 6 $small --width 36 --quiet --check --zero 1 --pure-bf16
 losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
 
 # a capacity is kept: with half of an even share the losses are others
@@ -119,6 +122,15 @@ for mesh in '--ranks 1' '--tp 2 --sp' '--dp 4 --zero 3 --replicas 2 --ep 2' '--c
         END { if (n != 5) { exit 1 } }' "$work/straight" "$work/again" ||
         { echo "other losses after a restart on $mesh"; cat "$work/straight" "$work/again"; bad=1; }
 done
+
+# all in bf16 it goes on as if it had not stopped
+must --ranks 2 $small --zero 1 --pure-bf16
+losses > "$work/straight"
+run --ranks 2 $small --zero 1 --pure-bf16 --save "$work/pure" --every 10 --kill 12:1
+must --ranks 2 $small --zero 1 --pure-bf16 --resume "$work/pure"
+losses > "$work/again"
+[ "$(wc -l < "$work/again")" -eq 5 ] && tail -n 5 "$work/straight" | cmp -s - "$work/again" ||
+    { echo 'other losses after a restart in bf16'; cat "$work/straight" "$work/again"; bad=1; }
 
 refused() { # exit code, sentence, options...
     code=$1 sentence=$2
@@ -145,6 +157,8 @@ refused 2 'need --experts' --capacity 1.5
 refused 2 'dropped is up to' --check --experts 4 --capacity 1 --dp 2
 refused 2 'takes a number from 0.01' --experts 4 --capacity 0
 refused 2 'masters beside' --bf16
+refused 2 'masters beside' --pure-bf16
+refused 2 'cuts something unevenly' --zero 1 --pure-bf16 --tp 2 --hidden 51 --steps 1 --quiet
 refused 2 'No such file' --text "$work/none"
 refused 2 'shorter than' --text /dev/null
 refused 2 'takes a whole number' --tp two
@@ -163,7 +177,9 @@ grep -q '^memory of the rank' "$work/out" && grep -q '^planned step' "$work/out"
 [ $? -ne 0 ] && grep -q 'not be written' "$work/err" || { echo 'lost results, exit 0'; bad=1; }
 
 # it learns: from 5.5 nats a byte to about how often each is there (3.53 nats, counted of the pages)
-must --ranks 2 --steps 50 --width 32 --length 32 --batch 8 --rate 0.01
-awk '$1 == "step" && $2 > 30 { sum += $4; n++ } END { exit !(n > 2 && sum / n > 1 && sum / n < 3.8) }' \
-    "$work/out" || { echo 'it learns too little:'; cat "$work/out"; bad=1; }
+for how in '' '--zero 1 --pure-bf16'; do
+    must --ranks 2 --steps 50 --width 32 --length 32 --batch 8 --rate 0.01 $how
+    awk '$1 == "step" && $2 > 30 { sum += $4; n++ } END { exit !(n > 2 && sum / n > 1 && sum / n < 3.8) }' \
+        "$work/out" || { echo "it learns too little: $how"; cat "$work/out"; bad=1; }
+done
 exit $bad
