@@ -9,8 +9,10 @@
  *
  * Arguments: MiB of the largest array (256); "csv": one line each for bench/gpu_peer.py. Compile
  * with -DSMALL and the stand-in to see that it runs: the times then say nothing. */
+#ifndef DPAR_APART /* dpar.h and dpar_cuda.h are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
+#endif
 #define DPAR_NO_SHOW
 #if defined(__CUDACC__)
 #pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
@@ -19,6 +21,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <stdio.h>
 #include <stdlib.h>
 #include <vector>
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT-0
 # The GPU wing without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
 # tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
-# nvcc is found: dpar_cuda.h, its tests and the examples compiled by it, dpar_nccl.h against the real
-# header, all linked. What cannot be done here is named.
+# nvcc is found: all that tools/gpu-check builds with it compiled by it, dpar_nccl.h against the real
+# header, all linked, with NCCL loaded and NCCL linked. What cannot be done here is named.
 #     tests/gpu/run.sh [keep]         keep: the programs, when all is well, in build/gpu
 #     tests/gpu/run.sh build FOLDER   only the programs that mutate_events.sh runs
 #     tests/gpu/run.sh sources        which sources kept programs are of
@@ -53,6 +53,7 @@ real() {
 prepare() {
     case $1 in
     standins) try sh tests/gpu/fake/build.sh "$bin" $versions ;;
+    nvcc_*) nvcc_part "${1#nvcc_}" ;;
     cuda_part)
         printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
         try $CXX -std=c++17 -O1 -w -pthread $slim -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
@@ -112,12 +113,45 @@ for folder in "${DPAR_NCCL_HOME:-}" \
         [ ! -e "$folder/lib/libnccl.so.2" ] || nccl=$folder
     fi
 done
-nvcc_build() { # of examples their own code alone, nothing optimised: tools/gpu-check builds and links all of them
-    quick='-O0 -Xcicc -O0 -Xptxas -O0'
+# Nothing is optimised: what becomes of machine code a device must say (tools/gpu-check).
+nvcc() { # architecture and more; -x cu: links with objects too
+    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings ${nccl:+-isystem "$nccl/include"} $include \
+        -Iexamples -arch="$@"
+}
+nvcc_programs="$examples gpu_halo gpu_kernels strategies"
+source_of() { ls "examples/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
+# Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
+nvcc_part() {
     case $1 in
-    kernels) try "$NVCC" $quick -x cu -DDPAR_STATIC -std=c++17 -arch="$DPAR_CUDA_ARCH" $include tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
-    *) try "$NVCC" $quick -std=c++17 -arch="$DPAR_CUDA_ARCH" -Werror all-warnings $slim -isystem "$nccl/include" $include \
-        -c "examples/$1.cu" -o "$bin/nvcc_$1.o" ;;
+    cuda) set -- cuda -DDPAR_CUDA_IMPLEMENTATION dpar_cuda.h ;;
+    loads) set -- loads -DDPAR_IMPLEMENTATION dpar_nccl.h ;;
+    linked) set -- linked '-DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK' dpar_nccl.h ;;
+    esac
+    nvcc "$DPAR_CUDA_ARCH" -x cu $2 -c "$DPAR_DIR/$3" -o "$work/nvcc_$1.o"
+}
+# A program's own code, linked with these; where it sees no device it says so.
+nvcc_program() {
+    nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_APART -c "$(source_of "$1")" -o "$work/nvcc_$1.o"
+    for way in loads linked; do
+        library=
+        [ $way = loads ] || library="-Xlinker $nccl/lib/libnccl.so.2,-rpath,$nccl/lib,--unresolved-symbols=ignore-in-shared-libs"
+        nvcc "$DPAR_CUDA_ARCH" "$work/nvcc_$1.o" "$work/nvcc_$way.o" "$work/nvcc_cuda.o" -o "$work/nvcc_$1_$way" -ldl $library
+        CUDA_VISIBLE_DEVICES= timeout 60 "$work/nvcc_$1_$way" > "$work/nvcc_$1.said" 2>&1 && bad=0 || bad=$?
+        [ $bad != 0 ] && grep -q 'CUDA driver\|CUDA-capable device' "$work/nvcc_$1.said" ||
+            { echo "failed: $1 without a device, NCCL $way: exit $bad"; cat "$work/nvcc_$1.said"; exit 1; }
+    done
+}
+# All in one unit, as users build it, by the front ends of nvcc and its host's compiler. (kernels.cc is such
+# a unit with its machine code.)
+nvcc_whole() {
+    case $1 in gpu_kernels | strategies) whole= ;; *) whole='-DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION' ;; esac
+    nvcc "compute_${DPAR_CUDA_ARCH#sm_}" -x cu -Xcompiler -fsyntax-only $whole -c "$(source_of "$1")" -o "$work/none.o"
+}
+nvcc_build() {
+    case $1 in
+    kernels) nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_STATIC tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
+    *_whole) nvcc_whole "${1%_whole}" ;;
+    *) nvcc_program "$1" ;;
     esac
 }
 
@@ -128,10 +162,6 @@ if has dpar_cuda.h tests/gpu/kernels.cc; then
     programs=kernels
     if [ -n "$cuda" ]; then
         programs="nvcc_kernels $programs"
-        for name in $examples; do
-            [ -z "$nccl" ] || programs="nvcc_$name $programs"
-        done
-        [ -n "$nccl" ] || skipped "examples, nvcc" 'no nccl.h'
     else
         skipped nvcc 'not found'
     fi
@@ -149,7 +179,14 @@ if has dpar_nccl.h tests/gpu/nccl.c; then
 else
     skipped nccl 'no dpar_nccl.h or no test of it'
 fi
+parts='standins nccl_part cuda_part'
 if has dpar_cuda.h && has dpar_nccl.h; then
+    if [ -n "$nccl" ] && [ -n "$cuda" ]; then
+        parts="$parts nvcc_cuda nvcc_loads nvcc_linked"
+        for name in $nvcc_programs; do programs="nvcc_$name nvcc_${name}_whole $programs"; done
+    else
+        [ -z "$cuda" ] || skipped "$nvcc_programs by nvcc" 'no nccl.h with libnccl.so.2'
+    fi
     for name in $rank_tests; do programs="rank_$name $programs"; done
     for name in $examples; do programs="example_$name $programs"; done
     programs="gpu_halo $programs planet gpt_parts"
@@ -166,7 +203,7 @@ if [ "${1:-}" = build ]; then
     sources > "$bin/sources"
     exit
 fi
-in_pairs prepare standins nccl_part cuda_part
+in_pairs prepare $parts
 in_pairs build $programs fake_nccl_test fake_test
 
 # ---- run ----
