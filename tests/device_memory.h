@@ -9,11 +9,30 @@
 #ifndef DPAR_DEVICE_MEMORY_H
 #define DPAR_DEVICE_MEMORY_H
 
+#include "rank_program.h"
+
+static void *device_zeroed(int64_t bytes);
+static void device_free(void *at);
+
+/* An engine's memory is the device's: for dpar_engine. */
+static dpar_status device_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)c;
+    *memory = device_zeroed(bytes);
+    return DPAR_OK;
+}
+
+static void device_release(dpar_comm *c, void *memory)
+{
+    (void)c;
+    if (memory != NULL) {
+        device_free(memory);
+    }
+}
+
 #ifdef DEVICE_CUDA
 #include "gpu/device_cuda.h"
 #else
-
-#include "rank_program.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -462,21 +481,6 @@ static dpar_status device_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
     st = the_device.engine.batch(c, moved, n, works);
     free(moved);
     return st;
-}
-
-static dpar_status device_alloc(dpar_comm *c, int64_t bytes, void **memory)
-{
-    (void)c;
-    *memory = device_zeroed(bytes);
-    return DPAR_OK;
-}
-
-static void device_release(dpar_comm *c, void *memory)
-{
-    (void)c;
-    if (memory != NULL) {
-        device_free(memory);
-    }
 }
 
 static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);

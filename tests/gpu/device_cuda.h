@@ -5,10 +5,10 @@
 #ifndef DPAR_DEVICE_CUDA_H
 #define DPAR_DEVICE_CUDA_H
 
-#include "rank_program.h"
-
 #include "dpar_cuda.h"
 #include "dpar_nccl.h"
+
+#include <unistd.h>
 
 typedef struct device_memory {
     unsigned char *first; /* NULL: there is none yet */
@@ -107,21 +107,6 @@ static DPARI_UNUSED void device_free(void *at)
     }
 }
 
-static dpar_status device_alloc(dpar_comm *c, int64_t bytes, void **memory)
-{
-    (void)c;
-    *memory = device_zeroed(bytes);
-    return DPAR_OK;
-}
-
-static void device_release(dpar_comm *c, void *memory)
-{
-    (void)c;
-    if (memory != NULL) {
-        device_free(memory);
-    }
-}
-
 /* What strategies take from c is page-locked memory too: the test's kernels work in it. */
 static DPARI_UNUSED void device_pinned(dpar_comm *c)
 {
@@ -172,10 +157,12 @@ static DPARI_UNUSED dpar_status device_matmul(void *user, const dpar_matmul *cal
     return DPAR_OK;
 }
 
+/* Whole pages: a plan pins its own, and what else lay in them would be the device's. */
 static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
-    (void)c; /* whole pages: a plan pins its own, and what else lay in them would be the device's */
-    *memory = aligned_alloc(4096, ((size_t)bytes + 4095 + (bytes == 0)) / 4096 * 4096);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    (void)c;
+    *memory = aligned_alloc(page, ((size_t)bytes + page - 1 + (bytes == 0)) / page * page);
     return *memory != NULL ? DPAR_OK : DPAR_E_MEMORY;
 }
 
