@@ -245,6 +245,7 @@ run_gpt() { # seed
     grep -q '^[1-9][0-9]* products' "$said.products" || { echo 'failed: cuBLAS was not asked'; exit 1; }
     gpt '' --ranks 2 --cp 2 --ulysses
     gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
+    gpt '--experts 4 --balance 0' --ranks 4 --pp 2 --dp 2 --ep 2 --zero 2 --schedule zb-h1
     run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
     refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
