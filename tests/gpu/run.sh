@@ -7,7 +7,7 @@
 #     tests/gpu/run.sh [keep]         keep: the programs, when all is well, in build/gpu
 #     tests/gpu/run.sh build FOLDER   only the programs that mutate_events.sh runs
 #     tests/gpu/run.sh sources        which sources kept programs are of
-# DPAR_NCCL_HOME: a folder with include/nccl.h and lib/libnccl.so.2. DPAR_CUDA_ARCH (sm_90).
+# DPAR_NCCL_HOME: a folder with include/nccl.h and libnccl.so.2 (cuda.sh). DPAR_CUDA_ARCH (sm_90).
 . tests/compile/common.sh
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
 need "$CXX"
@@ -43,10 +43,9 @@ c() { # the same in C
 # The real header, library and runtime. The driver, which is where a GPU is, may be missing.
 real() {
     how=
-    [ "$1" = real_nccl ] || how="-DDPAR_NCCL_LINK $nccl/lib/libnccl.so.2 -Wl,-rpath,$nccl/lib"
-    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -isystem "$nccl/include" \
-        -isystem "$cuda/include" $include tests/gpu/link.c -o "$bin/$1" $how -L"$cuda/lib64" -L"$cuda/lib" -lcudart -lm -ldl \
-        -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-rpath,"$cuda/lib64:$cuda/lib"
+    [ "$1" = real_nccl ] || how="-DDPAR_NCCL_LINK $nccl_library -Wl,-rpath,${nccl_library%/*}"
+    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION $nccl_headers $cuda_headers \
+        $include tests/gpu/link.c -o "$bin/$1" $how $cuda_link -lcudart -lm -ldl -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs
 }
 
 # What the programs need: the stand-ins; dpar.h with dpar_nccl.h, and dpar_cuda.h, as objects.
@@ -103,20 +102,10 @@ build() {
 
 # ---- the compilers of NVIDIA ----
 
-cuda= nccl=
-for nvcc in "${NVCC:-}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
-    [ -z "$cuda" ] && [ -x "$nvcc" ] && cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")") && NVCC=$nvcc
-done
-for folder in "${DPAR_NCCL_HOME:-}" \
-    "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)" /usr /usr/local; do
-    if [ -z "$nccl" ] && [ -n "$folder" ] && [ -e "$folder/include/nccl.h" ]; then
-        [ ! -e "$folder/lib/libnccl.so.2" ] || nccl=$folder
-    fi
-done
+. tests/gpu/cuda.sh
 # Nothing is optimised: what becomes of machine code a device must say (tools/gpu-check).
 nvcc() { # architecture and more; -x cu: links with objects too
-    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings ${nccl:+-isystem "$nccl/include"} $include \
-        -Iexamples -arch="$@"
+    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iexamples -arch="$@"
 }
 nvcc_programs="$examples gpu_halo gpu_kernels strategies"
 source_of() { ls "examples/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
@@ -134,7 +123,7 @@ nvcc_program() {
     nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_APART -c "$(source_of "$1")" -o "$work/nvcc_$1.o"
     for way in loads linked; do
         library=
-        [ $way = loads ] || library="-Xlinker $nccl/lib/libnccl.so.2,-rpath,$nccl/lib,--unresolved-symbols=ignore-in-shared-libs"
+        [ $way = loads ] || library="-Xlinker $nccl_library,-rpath,${nccl_library%/*},--unresolved-symbols=ignore-in-shared-libs"
         nvcc "$DPAR_CUDA_ARCH" "$work/nvcc_$1.o" "$work/nvcc_$way.o" "$work/nvcc_cuda.o" -o "$work/nvcc_$1_$way" -ldl $library
         CUDA_VISIBLE_DEVICES= timeout 60 "$work/nvcc_$1_$way" > "$work/nvcc_$1.said" 2>&1 && bad=0 || bad=$?
         [ $bad != 0 ] && grep -q 'CUDA driver\|CUDA-capable device' "$work/nvcc_$1.said" ||
@@ -171,17 +160,17 @@ fi
 if has dpar_nccl.h tests/gpu/nccl.c; then
     programs="$programs nccl nccl_old"
     if command -v mpicc.openmpi mpirun.openmpi > /dev/null; then programs="nccl_mpi $programs"; else skipped nccl_mpi 'no Open MPI'; fi
-    if [ -n "$nccl" ] && [ -n "$cuda" ]; then
+    if [ -n "$nccl_library" ] && [ -n "$cuda" ]; then
         programs="real_nccl real_nccl_linked $programs"
     else
-        skipped real_nccl "no ${nccl:-nccl.h with libnccl.so.2}${nccl:+nvcc}"
+        skipped real_nccl "no $([ -n "$nccl_library" ] && echo nvcc || echo 'nccl.h with libnccl.so.2')"
     fi
 else
     skipped nccl 'no dpar_nccl.h or no test of it'
 fi
 parts='standins nccl_part cuda_part'
 if has dpar_cuda.h && has dpar_nccl.h; then
-    if [ -n "$nccl" ] && [ -n "$cuda" ]; then
+    if [ -n "$nccl_library" ] && [ -n "$cuda" ]; then
         parts="$parts nvcc_cuda nvcc_loads nvcc_linked"
         for name in $nvcc_programs; do programs="nvcc_$name nvcc_${name}_whole $programs"; done
     else
@@ -312,12 +301,13 @@ one() {
         run "$name" "$bin/$name"
         ;;
     real_nccl)
-        DPAR_NCCL_LIBRARY=$nccl/lib/libnccl.so.2 run real_nccl "$bin/real_nccl"
+        DPAR_NCCL_LIBRARY=$nccl_library run real_nccl "$bin/real_nccl"
         grep -v checks "$said"
-        run "symbols of the real NCCL" "$bin/nccl" real "$nccl/lib/libnccl.so.2"
+        run "symbols of the real NCCL" "$bin/nccl" real "$nccl_library"
         run real_nccl_linked "$bin/real_nccl_linked"
         ;;
     launchers) launchers ;;
+    cuda) run cuda.sh sh tests/gpu/cuda_test.sh ;;
     gpt) run_gpt "$seed" ;;
     examples) run_examples "$seed" ;;
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
@@ -337,7 +327,7 @@ esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1" ;; esac
 case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7" ;; esac
 case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
-items="$items fake_nccl_test: fake_test:"
+items="$items fake_nccl_test: fake_test: cuda:"
 in_pairs one $items
 k=0
 for item in $items; do
