@@ -8,7 +8,8 @@
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
  *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
  *
- * Arguments: a seed; "big": more than 2^31 elements too (a real device with 20 GB). */
+ * Arguments: a seed; "few": an eighth of the random cases; "big": more than 2^31 elements too (a real
+ * device with 20 GB). */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #define DPAR_NO_SHOW
@@ -22,11 +23,12 @@
 
 typedef std::vector<unsigned char> bytes_of;
 
-/* Of the random cases: all on a device; on a stand-in, where a thread is slow, a part of them. */
+/* Of the random cases: all on a device; on a stand-in, where a thread is slow, and with "few", a part
+ * of them: of all operations. */
 #if defined(__CUDACC__)
-enum { ROUNDS = 8 };
+static int rounds = 8;
 #else
-enum { ROUNDS = 1 };
+static int rounds = 1;
 #endif
 
 static dpar_cuda gpu, fast;
@@ -369,7 +371,7 @@ static const int32_t box_types[][3] = {
 static void test_boxes(void)
 {
     static const int32_t ops[4] = {DPAR_COPY, DPAR_SUM, DPAR_MAX, DPAR_MIN};
-    for (int turn = 0; turn < ROUNDS * 80; turn++) {
+    for (int turn = 0; turn < rounds * 80; turn++) {
         const int32_t *t = box_types[turn % 18];
         some_box s = any_box(t[0], t[1]);
         twin to(s.to_size * dpar_type_bytes(t[0]), odd_place(t[0]));
@@ -555,7 +557,7 @@ static void test_joint(void)
         {3, 2, 1, 1, 0, 4, 1, 1}, {2, 1, 0, 0, 1, 7, 3, 2}, {1, 1, 0, 1, 0, 9, 2, 2},
         {4, 1, 0, 1, 0, 3, 1, 1}, {4, 2, 0, 0, 0, 3, 1, 1}, {2, 5, 1, 0, 0, 1, 1, 1}};
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I32, DPAR_U8};
-    for (int turn = 0; turn < ROUNDS * 27; turn++) {
+    for (int turn = 0; turn < rounds * 27; turn++) {
         const block &b = blocks[turn % 9];
         const int32_t type = types[turn % 6];
         const int fields = b.dims > 3 ? 1 : turn < 2 ? 8 : 1 + (int)below(3);
@@ -643,7 +645,7 @@ static void test_spans(void)
 {
     static const int32_t others[] = {DPAR_I8, DPAR_U8, DPAR_I32, DPAR_I64, DPAR_F8};
     static const double scales[] = {1.0, 0.5, 1.0 / 3.0, -1e-3};
-    for (int turn = 0; turn < ROUNDS * 53; turn++) {
+    for (int turn = 0; turn < rounds * 53; turn++) {
         const int32_t to_type = turn % 20 < 16 ? floats[turn % 4] : others[below(5)];
         const int32_t from_type = turn % 20 < 16 ? floats[turn / 4 % 4] : to_type;
         const int64_t count = some_count();
@@ -708,7 +710,7 @@ static void test_spans(void)
 
 static void test_reduce(void)
 {
-    for (int turn = 0; turn < ROUNDS * 32; turn++) {
+    for (int turn = 0; turn < rounds * 32; turn++) {
         const int32_t to_type = floats[turn % 4], from_type = floats[turn / 4 % 4];
         const int64_t count = some_count(), parts = 1 + below(9);
         const int64_t stride = count + below(2) * below(9);
@@ -741,7 +743,7 @@ static void test_reduce(void)
 
 static void test_finite(void)
 {
-    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+    for (int turn = 0; turn < rounds * 20; turn++) {
         const int32_t type = floats[turn % 4];
         const int64_t count = some_count();
         twin in(count * dpar_type_bytes(type), odd_place(type)), found(8, 0);
@@ -771,7 +773,7 @@ static void test_finite(void)
 /* Also: the same bits with fewer blocks, and at another address. */
 static void test_squares(void)
 {
-    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+    for (int turn = 0; turn < rounds * 20; turn++) {
         const int32_t type = floats[turn % 4];
         const int64_t count = turn < 8 ? 9001 + turn : some_count();
         twin in(count * dpar_type_bytes(type), 0), shifted(count * dpar_type_bytes(type), 8);
@@ -823,7 +825,7 @@ static void test_squares(void)
 
 static void test_optimize(void)
 {
-    for (int turn = 0; turn < ROUNDS * 40; turn++) {
+    for (int turn = 0; turn < rounds * 40; turn++) {
         const int32_t wt = floats[turn % 4], gt = floats[turn / 4 % 4];
         const int narrow = wt != DPAR_F64 && turn / 16 % 2 == 0; /* moments of BF16 */
         const int32_t st = wt == DPAR_F64 ? DPAR_F64 : narrow ? DPAR_BF16 : DPAR_F32;
@@ -966,7 +968,7 @@ static dpar_mem_index any_index(twin *at, int64_t n, int64_t have, int wide, int
 
 static void test_gather(void)
 {
-    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+    for (int turn = 0; turn < rounds * 20; turn++) {
         const int64_t rows = some_count() % 300, have = 4 + below(40), unit = 1 << below(5);
         const int64_t bytes = unit * below(turn % 8 == 0 ? 700 : 12);
         const int64_t to_step = bytes + unit * below(3);
@@ -998,7 +1000,7 @@ static void test_gather(void)
 
 static void test_scatter(void)
 {
-    for (int turn = 0; turn < ROUNDS * 10; turn++) {
+    for (int turn = 0; turn < rounds * 10; turn++) {
         const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
         const int64_t rows = turn < 2 ? 0 : 1 + below(60), have = 1 + below(20), width = below(300);
         twin to(have * width * dpar_type_bytes(type), odd_place(type));
@@ -1074,7 +1076,7 @@ static void test_scatter_order(void)
 
 static void test_combine_and_dot(void)
 {
-    for (int turn = 0; turn < ROUNDS * 16; turn++) {
+    for (int turn = 0; turn < rounds * 16; turn++) {
         const int32_t tt = floats[turn % 4], ft = floats[turn / 4 % 4];
         const int32_t wt = turn % 3 ? DPAR_F32 : DPAR_F64;
         const int64_t rows = below(40), k = 1 + below(4), have = 4 + below(20), width = below(90);
@@ -1134,7 +1136,7 @@ static void test_combine_and_dot(void)
 
 static void test_xent(void)
 {
-    for (int turn = 0; turn < ROUNDS * 12; turn++) {
+    for (int turn = 0; turn < rounds * 12; turn++) {
         const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
         const int64_t tokens = turn == 0 ? 0 : 1 + below(40),
                       rows = 8 + below(turn % 5 ? 90 : 2100);
@@ -1210,7 +1212,7 @@ static void test_xent(void)
 
 static void test_merge(void)
 {
-    for (int turn = 0; turn < ROUNDS * 12; turn++) {
+    for (int turn = 0; turn < rounds * 12; turn++) {
         const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
         const int64_t rows = turn == 0 ? 0 : 1 + below(400), values = below(turn % 6 ? 40 : 5000);
         const int64_t some = values > 100 ? 1 + rows % 7 : rows;
@@ -1251,7 +1253,7 @@ static void test_merge(void)
 
 static void test_moments(void)
 {
-    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+    for (int turn = 0; turn < rounds * 20; turn++) {
         const int32_t type = floats[turn % 4];
         const int32_t channels = 1 + (int32_t)below(6), samples = 1 + (int32_t)below(3);
         dpar_mem_moments m;
@@ -1334,7 +1336,7 @@ static void norm_takes(dpar_mem_norm *m, int32_t phase, int there, twin *const *
 /* All phases, each from what the host's table made of the one before. */
 static void test_norm(void)
 {
-    for (int turn = 0; turn < ROUNDS * 20; turn++) {
+    for (int turn = 0; turn < rounds * 20; turn++) {
         const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
         const int32_t samples = 1 + (int32_t)below(3), ranks = 1 + (int32_t)below(5);
         const int64_t width = dpar_type_bytes(type);
@@ -1397,7 +1399,7 @@ static void test_norm(void)
 
 static void test_quantize(void)
 {
-    for (int turn = 0; turn < ROUNDS * 21; turn++) {
+    for (int turn = 0; turn < rounds * 21; turn++) {
         const int32_t type = floats[turn % 4], code_type = turn / 4 % 2 ? DPAR_I8 : DPAR_F8;
         const int64_t count = some_count();
         const int64_t block = turn % 9 == 0   ? 3000
@@ -1776,6 +1778,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "big") == 0) {
             big = 1;
+        } else if (strcmp(argv[i], "few") == 0) {
+            rounds = 1;
         } else {
             random_state = random_state * 31 + strtoull(argv[i], NULL, 10) * 2 + 1;
         }
