@@ -18,15 +18,16 @@
  * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing allocates but these. Work
  * is ordered by the stream: give what computes the inputs to the same stream, or let it wait for
  * an event of yours. All functions of the table but wait, pin and unpin may be captured into a
- * graph. Pointers and counts are 64-bit; the structs that a call takes have been read when it
- * returns. What goes wrong comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all
- * of CUDA, what a kernel does wrong is heard at a later call.
+ * graph, which runs on that stream too, or in order with it: both use one scratch. Pointers and
+ * counts are 64-bit; the structs that a call takes have been read when it returns. What goes wrong
+ * comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all of CUDA, what a kernel does
+ * wrong is heard at a later call.
  *
  * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, dot,
  * xent, merge, moments and norm. No atomics: the same input gives the same bits in every run, on
- * every device, whatever the launch. options.fast computes exponentials and optimizers of f32 and
- * 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB
- * of the host's stack.
+ * every device, whatever the launch. Not so with nvcc's -use_fast_math, which makes subnormal f32
+ * zeros. options.fast computes exponentials and optimizers of f32 and 16-bit weights in f32: within
+ * some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB of the host's stack.
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
@@ -190,6 +191,7 @@ DPARI_CUDA_ROUNDED(dpari_cuda_add, double, __dadd_rn, +)
 DPARI_CUDA_ROUNDED(dpari_cuda_mul, float, __fmul_rn, *)
 DPARI_CUDA_ROUNDED(dpari_cuda_mul, double, __dmul_rn, *)
 DPARI_CUDA_ROUNDED(dpari_cuda_divide, float, __fdiv_rn, /)
+DPARI_CUDA_ROUNDED(dpari_cuda_divide, double, __ddiv_rn, /)
 
 template <typename To, typename From> DPARI_CUDA_FN To dpari_cuda_bits(From x)
 {
@@ -297,57 +299,6 @@ DPARI_CUDA_FN double dpari_cuda_plain(double d)
 {
     return d != d ? dpari_cuda_bits<double>(UINT64_C(0x7ff8) << 48) : d;
 }
-
-/* One type of floats: its bits, what is computed in, and the way there and back. */
-template <int TYPE> struct dpari_cuda_type;
-template <> struct dpari_cuda_type<DPAR_F64> {
-    typedef uint64_t raw;
-    typedef double work;
-    __host__ __device__ static inline double widen(uint64_t x)
-    {
-        return dpari_cuda_bits<double>(x);
-    }
-    __host__ __device__ static inline uint64_t narrow(double d)
-    {
-        return dpari_cuda_bits<uint64_t>(dpari_cuda_plain(d));
-    }
-};
-template <> struct dpari_cuda_type<DPAR_F32> {
-    typedef uint32_t raw;
-    typedef float work;
-    __host__ __device__ static inline float widen(uint32_t x)
-    {
-        return dpari_cuda_bits<float>(x);
-    }
-    __host__ __device__ static inline uint32_t narrow(float f)
-    {
-        return dpari_cuda_bits<uint32_t>(dpari_cuda_plain(f));
-    }
-};
-template <> struct dpari_cuda_type<DPAR_BF16> {
-    typedef uint16_t raw;
-    typedef float work;
-    __host__ __device__ static inline float widen(uint16_t x)
-    {
-        return dpari_cuda_from_bf16(x);
-    }
-    __host__ __device__ static inline uint16_t narrow(float f)
-    {
-        return dpari_cuda_to_bf16(f);
-    }
-};
-template <> struct dpari_cuda_type<DPAR_F16> {
-    typedef uint16_t raw;
-    typedef float work;
-    __host__ __device__ static inline float widen(uint16_t x)
-    {
-        return dpari_cuda_from_f16(x);
-    }
-    __host__ __device__ static inline uint16_t narrow(float f)
-    {
-        return dpari_cuda_to_f16(f);
-    }
-};
 
 /* ---- four elements at a time -------------------------------------------------------------------
  *
@@ -1133,15 +1084,15 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
     return p->width / tw;
 }
 
-/* Pieces of at most DPARI_CUDA_UNITS units are given to `batch`, which may be full before the last:
- * returns how many were made, from the `done`-th on. */
+/* A box in pieces of at most DPARI_CUDA_UNITS units, cut along its last dim. */
 struct dpari_cuda_cut {
-    dpari_cuda_box piece;
-    int64_t extent; /* of the last dim in all, */
-    int64_t each;   /* and of a piece */
+    dpari_cuda_box piece; /* what they have in common */
+    int64_t extent;       /* of the last dim in all, */
+    int64_t each;         /* and of a piece */
     int64_t pieces;
 };
 
+/* 1; 0: the box is empty; -1: it has too many units before its last dim. */
 static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 {
     dpari_cuda_dim dim[DPAR_MEM_DIMS];
@@ -1265,8 +1216,8 @@ static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, u
     *hi = at + (uintptr_t)(behind + width);
 }
 
-/* Does difference = sum over d of x_d step_d have a solution with -most_d <= x_d <= least_d?
- * Steps fall; `tries` bounds the search: 0 left counts as yes. */
+/* Does difference = sum over d of x_d step_d have a solution with low_d <= x_d <= high_d? Steps
+ * fall; `tries` bounds the search: 0 left counts as yes. */
 struct dpari_cuda_lattice {
     int64_t step[DPAR_MEM_DIMS], low[DPAR_MEM_DIMS], high[DPAR_MEM_DIMS];
     int32_t dims, tries;
@@ -1859,18 +1810,19 @@ template <int DIMS> struct dpari_cuda_taker {
     uint8_t frame, to_type, room[2];
 };
 
-template <int DIMS_, int PIECES, int LIST, int FRAMES> struct dpari_cuda_joint {
-    enum { DIMS = DIMS_, ROOM = PIECES, LISTS = LIST, ARRAYS = FRAMES };
+/* BOXES: a piece may be in all that are looked at together. */
+template <int DIMS_, int PIECES, int BOXES, int LIST, int FRAMES> struct dpari_cuda_joint {
+    enum { DIMS = DIMS_, ROOM = PIECES, GIVERS = BOXES, LISTS = LIST, ARRAYS = FRAMES };
     int32_t n, givers, list, frames;
     int64_t first[PIECES + 1];
     int64_t step[FRAMES][DIMS_];
     dpari_cuda_taker<DIMS_> piece[PIECES];
-    dpari_cuda_giver<DIMS_> giver[PIECES];
+    dpari_cuda_giver<DIMS_> giver[BOXES];
     uint16_t of[LIST];
 };
-typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 26, 104, 2> dpari_cuda_joint_small;
-typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 216, 1000, 16> dpari_cuda_joint_large;
-typedef dpari_cuda_joint<DPAR_MEM_DIMS, 140, 700, 16> dpari_cuda_joint_wide;
+typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 26, 26, 104, 2> dpari_cuda_joint_small;
+typedef dpari_cuda_joint<DPARI_CUDA_SLIM, 216, DPARI_CUDA_WINDOW, 1000, 16> dpari_cuda_joint_large;
+typedef dpari_cuda_joint<DPAR_MEM_DIMS, 96, DPARI_CUDA_WINDOW, 700, 16> dpari_cuda_joint_wide;
 static_assert(sizeof(dpari_cuda_joint_small) <= 4096 &&
                   sizeof(dpari_cuda_joint_large) <= DPARI_CUDA_ARGUMENTS &&
                   sizeof(dpari_cuda_joint_wide) <= DPARI_CUDA_ARGUMENTS,
@@ -1957,9 +1909,9 @@ template <typename Joint> struct dpari_cuda_joining {
     const dpari_cuda_frame *frame;
     dpari_cuda_cells cells;
     Joint b;
-    int32_t room, lists, arrays;      /* of a launch at most */
-    int16_t giver[DPARI_CUDA_WINDOW]; /* of a box in `b`; -1: none */
-    int32_t frame_at;                 /* likewise */
+    int32_t room, givers, lists, arrays; /* of a launch at most */
+    int16_t giver[DPARI_CUDA_WINDOW];    /* of a box in `b`; -1: none */
+    int32_t frame_at;                    /* likewise */
     int64_t lo[DPAR_MEM_DIMS], hi[DPAR_MEM_DIMS];
 };
 
@@ -1993,7 +1945,7 @@ template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_j
     Joint *b = &j->b;
     dpar_status st = DPAR_OK;
     if constexpr ((int)Joint::DIMS == (int)Small::DIMS) {
-        if (b->n > 0 && b->n <= (int32_t)Small::ROOM && b->givers <= (int32_t)Small::ROOM &&
+        if (b->n > 0 && b->n <= (int32_t)Small::ROOM && b->givers <= (int32_t)Small::GIVERS &&
             b->list <= (int32_t)Small::LISTS && b->frames <= (int32_t)Small::ARRAYS) {
             Small s;
             dpari_cuda_joint_shrink(&s, b);
@@ -2054,7 +2006,7 @@ static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint
     for (i = 0; i < j->cells.n; i++) {
         boxes += (int32_t)(in[i / 64] >> (i % 64) & 1);
     }
-    if (j->b.n == j->room || j->b.givers + boxes > j->room || j->b.list + boxes > j->lists ||
+    if (j->b.n == j->room || j->b.givers + boxes > j->givers || j->b.list + boxes > j->lists ||
         (j->frame_at < 0 && j->b.frames == j->arrays)) {
         st = dpari_cuda_joint_flush(j);
     }
@@ -2126,6 +2078,7 @@ static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene 
     j.gpu = gpu;
     j.scene = z;
     j.room = small ? (int32_t)Small::ROOM : (int32_t)Joint::ROOM;
+    j.givers = small ? (int32_t)Small::GIVERS : (int32_t)Joint::GIVERS;
     j.lists = small ? (int32_t)Small::LISTS : (int32_t)Joint::LISTS;
     j.arrays = small ? (int32_t)Small::ARRAYS : (int32_t)Joint::ARRAYS;
     j.b.n = 0;
@@ -2178,7 +2131,7 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
         fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
     }
     if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* what one element takes must fit */
-        fine = fine && n <= dpari_cuda_joint_small::ROOM && z.dims <= DPARI_CUDA_SLIM;
+        fine = fine && n <= dpari_cuda_joint_small::GIVERS && z.dims <= DPARI_CUDA_SLIM;
     }
     if (!fine) {
         return dpari_cuda_move_chain(gpu, boxes, n, b);
@@ -2460,8 +2413,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
     }
 }
 
-/* 1 where the span is to be done, 0 where it
- * is empty, -1 where it is none. */
+/* 1 where the span is to be done, 0 where it is empty, -1 where it is none. */
 static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
 {
     const int floats =
@@ -2615,7 +2567,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
     }
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
-        x[e] = r.op == DPAR_AVG && r.parts > 1 ? x[e] / (W)r.parts : x[e];
+        x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
         x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
         x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         x[e] = r.add || r.scale != 1.0 ? dpari_cuda_plain(x[e]) : x[e];
@@ -2638,7 +2590,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* 4 elements are as many units as these take. */
+/* Blocks for so many units, one a thread at a time. */
 static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
 {
     return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
@@ -5142,6 +5094,7 @@ static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
     uintptr_t at = first / page * page, lo = at, hi;
+    int32_t k;
     int before = 0;
     dpar_status st;
     if (memory == NULL || bytes <= 0) {
@@ -5152,12 +5105,12 @@ static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
     if (st != DPAR_OK) {
         return st;
     }
-    if (dpari_cuda_held(gpu, at) < 0 && dpari_cuda_reached(memory) &&
+    k = dpari_cuda_held(gpu, at);
+    if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
         dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
         return dpari_cuda_leave(gpu, before, DPAR_OK); /* a device's, managed, pinned by others */
     }
-    while (at < hi && st == DPAR_OK) {
-        const int32_t k = dpari_cuda_held(gpu, at);
+    for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
         const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
         if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
             st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin", "there are 128 pins");

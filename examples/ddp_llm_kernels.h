@@ -100,7 +100,7 @@ __global__ static void cross_entropy(const guess a)
     for (int k = (int)threadIdx.x; k < VOCABULARY; k += 32) {
         x[k] = a.scale * (expf(x[k] - most) / sum - (k == target ? 1.0f : 0.0f));
     }
-    if (threadIdx.x == 0) {
+    if ((int)threadIdx.x == target % 32) { /* who wrote over it, after reading it */
         a.loss[row] = a.scale * (most + logf(sum) - right_one);
     }
 }

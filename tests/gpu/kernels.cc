@@ -639,6 +639,37 @@ static void test_joint(void)
     }
 }
 
+/* As many boxes as are looked at together, all into one place, of four dims and of five: each
+ * element's sum has its order. */
+static void test_joint_crowd(void)
+{
+    enum { BOXES = 300, VOLUME = 32 };
+    for (int32_t dims = 4; dims < 6; dims++) {
+        const int64_t count = INT64_C(1) << dims;
+        twin to(VOLUME * 4, 4), from(BOXES * VOLUME * 4, 0);
+        std::vector<dpar_mem_box> box[2];
+        to.fill(DPAR_F32, 0);
+        from.fill(DPAR_F32, 0);
+        for (int k = 0; k < 2 * BOXES; k++) {
+            dpar_mem_box b;
+            memset(&b, 0, sizeof b);
+            b.to_type = b.from_type = b.through = DPAR_F32;
+            b.op = DPAR_SUM;
+            b.to = k % 2 ? to.h() : to.d();
+            b.from = (float *)(k % 2 ? from.h() : from.d()) + k / 2 * count;
+            b.dims = dims;
+            for (int32_t d = 0; d < dims; d++) {
+                b.extent[d] = 2;
+                b.to_stride[d] = b.from_stride[d] = INT64_C(1) << d;
+            }
+            box[k % 2].push_back(b);
+        }
+        CHECK_INT(device.move(device.ctx, box[0].data(), BOXES), DPAR_OK);
+        CHECK_INT(host.move(host.ctx, box[1].data(), BOXES), DPAR_OK);
+        CHECK(to.same(DPAR_F32, -1.0));
+    }
+}
+
 /* ---- spans ---- */
 
 static void test_spans(void)
@@ -1542,7 +1573,13 @@ static void test_pins(void)
     CHECK_INT(device.pin(device.ctx, at + page, (int64_t)(2 * page)), DPAR_E_SYSTEM); /* a half */
     CHECK(strlen(gpu.why.text) > 10 && gpu.held_n == 0 && gpu.pins == 0);
     CHECK(cudaHostUnregister(at) == cudaSuccess);
-    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK); /* a device's: as it is */
+    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK); /* a device's: as it is, */
+    CHECK_INT(gpu.held_n, 0);
+    CHECK_INT(device.pin(device.ctx, &memory, 8), DPAR_OK); /* also below pages that are held */
+    CHECK((uintptr_t)gpu.scratch < (uintptr_t)&memory);
+    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK);
+    CHECK_INT(gpu.held_n, 1);
+    CHECK_INT(device.unpin(device.ctx, &memory), DPAR_OK);
     CHECK_INT(gpu.held_n, 0);
     for (int k = 0; k < DPARI_CUDA_PINS; k++) {
         CHECK_INT(device.pin(device.ctx, at + 8 * k, 8), DPAR_OK);
@@ -1799,6 +1836,7 @@ int main(int argc, char **argv)
     test_boxes();
     test_box_batches();
     test_joint();
+    test_joint_crowd();
     test_spans();
     test_reduce();
     test_finite();

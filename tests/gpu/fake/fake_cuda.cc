@@ -1164,8 +1164,12 @@ namespace {
 
 cudaError_t register_host(void *memory, size_t bytes, bool ours)
 {
+    const auto block = find_block(memory);
     auto next = m().memory.lower_bound((uintptr_t)memory);
-    if (find_block(memory) != m().memory.end() ||
+    if (block != m().memory.end() && block->second.type != cudaMemoryTypeHost) {
+        return cudaErrorInvalidValue;
+    }
+    if (block != m().memory.end() ||
         (next != m().memory.end() && next->first < (uintptr_t)memory + bytes)) {
         return cudaErrorHostMemoryAlreadyRegistered;
     }
