@@ -82,7 +82,9 @@ typedef struct dpar_cuda {
  * second. */
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
                                     dpar_why *why);
-/* Waits for the stream and gives the memory back. NULL and what is closed are fine. */
+/* Waits for the stream and gives the memory back, and pages that are still pinned. NULL and what is
+ * closed are fine. E_SYSTEM: something on the stream went wrong; it is closed all the same. Local.
+ */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
 /* The table, with `gpu` as its ctx: `gpu` stays where it is as long as the table is used, by one
  * thread at a time. Local. */
@@ -118,8 +120,8 @@ typedef struct dpar_cuda_measured {
 } dpar_cuda_measured;
 
 /* Measures, each several times, the median. Waits; takes memory and gives it back. A number that
- * cannot be had is 0 and no error. E_MEMORY where there is none for the copy. Local. About a
- * second. */
+ * cannot be had is 0 and no error. E_ARG: bytes below 0, n outside of 0 .. 65536, a device that
+ * does not answer; E_MEMORY where there is none for the copy. Local. About a second. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
                                        dpar_cuda_measured *made, dpar_why *why);
 /* As the settings of a machine that dpar_cluster_parse reads, one a line, to come behind the
@@ -3278,8 +3280,6 @@ DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int
 struct dpari_cuda_fetch {
     dpar_mem_gather g;
     dpari_cuda_rows r;
-    int32_t width; /* bytes of a unit */
-    int32_t room;
 };
 
 template <typename V>
@@ -3319,7 +3319,7 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_gather *g = gather;
     dpari_cuda_fetch s;
-    uintptr_t all;
+    uintptr_t all, width; /* bytes of a unit */
     void (*kernel)(const dpari_cuda_fetch) = dpari_cuda_fetch_kernel<unsigned char>;
     if (g->rows < 0 || g->bytes < 0 || !dpari_cuda_index_fine(&g->index, g->rows) ||
         g->to_step < g->bytes || (g->from_step < g->bytes && g->from_step != 0) ||
@@ -3333,15 +3333,15 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     s.g = *g;
     all = (uintptr_t)g->to | (uintptr_t)g->from | (uintptr_t)g->to_step | (uintptr_t)g->from_step |
           (uintptr_t)g->bytes | 16u;
-    s.width = (int32_t)(all & (~all + 1)); /* the lowest bit that is set */
-    switch (s.width) {
+    width = all & (~all + 1); /* the lowest bit that is set */
+    switch (width) {
     case 16: kernel = dpari_cuda_fetch_kernel<uint4>; break;
     case 8: kernel = dpari_cuda_fetch_kernel<uint2>; break;
     case 4: kernel = dpari_cuda_fetch_kernel<uint32_t>; break;
     case 2: kernel = dpari_cuda_fetch_kernel<uint16_t>; break;
     default: break;
     }
-    s.r = dpari_cuda_rows_of(g->rows, g->bytes / s.width);
+    s.r = dpari_cuda_rows_of(g->rows, g->bytes / (int64_t)width);
     return dpari_cuda_launch(gpu, "gather", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
@@ -3715,7 +3715,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 struct dpari_cuda_xent {
     dpar_mem_xent x;
     double *part; /* sums of LOSS: three a block */
-    int32_t parts, fast;
+    int32_t parts, room;
 };
 
 DPARI_CUDA_FN double dpari_cuda_lowest(void)
@@ -4004,7 +4004,7 @@ static dpar_status dpari_cuda_xent_op(void *ctx, const dpar_mem_xent *xent)
     }
     s.x = *xent;
     s.part = (double *)gpu->scratch;
-    s.fast = fast;
+    s.room = 0;
     s.parts = DPARI_CUDA_PARTS;
     if (xent->tokens < (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS) {
         s.parts = (int32_t)((xent->tokens + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* gpt_cuda - what gpt.h does with numbers, in the memory of a device: what gpt_host.h does, as
  * kernels on the stream of the communicators' mem (dpar_cuda). Included there with GPT_CUDA, behind
- * the types and gpu_start.h. Nothing waits but gpt_put and gpt_get.
+ * the types and gpu_start.h. Nothing waits but gpt_put, gpt_get and gpt_wait.
  *
  * Arithmetic is that of gpt_real, sums of norms are f64. Each sum has an order of its own, fixed by
  * the sizes: no atomics, the same bits in every run. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_options - what stencil.cu and ddp_llm.cu read of the command line, and how they complain.
- * Included there, before gpu_start.h; `program` is defined before. */
+/* gpu_options - what stencil.cu, ddp_llm.cu and bench/gpu_halo.cu read of the command line, and how
+ * they complain. Included there, before gpu_start.h; `program` is defined before. */
 #ifndef GPU_OPTIONS_H
 #define GPU_OPTIONS_H
 

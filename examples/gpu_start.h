@@ -50,7 +50,8 @@ static void launch_blocks(cudaStream_t stream, void (*kernel)(A), A args, dim3 b
     right(cudaLaunchKernel(kernel, blocks, threads, list, 0, stream));
 }
 
-/* The same, a thread an element (of 65536 blocks at most: it strides). */
+/* The same, a thread an element (of 65536 blocks at most: it strides), for each of up to 65535
+ * rows: blockIdx.y. */
 template <class A>
 static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threads,
                    int64_t rows = 1)
