@@ -4128,6 +4128,91 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
         s, dpari_cuda_wave(gpu, s.chunks));
 }
 
+/* ---- planes ------------------------------------------------------------------------------------
+ */
+
+/* Points of a plane on some sides (of x, dy, ...): in as few dims as lie so on all of them, the
+ * last first. */
+template <int SIDES> struct dpari_cuda_plane {
+    int64_t points;
+    int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
+    uint32_t magic[DPAR_MAX_DIMS];
+    uint8_t shift[DPAR_MAX_DIMS];
+    int32_t dims, small; /* small: points have 31 bits, divisions are by multiplication */
+};
+
+/* Where point i lies on each side, from the plane's first. */
+template <int SIDES>
+__device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
+                                                  int64_t *at)
+{
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < SIDES; j++) {
+        at[j] = 0;
+    }
+    for (int32_t d = 0; d < p.dims; d++) {
+        int64_t q = 0;
+        if (d + 1 < p.dims) {
+            q = p.small ? (int64_t)dpari_cuda_over((uint32_t)i, p.magic[d], p.shift[d])
+                        : i / p.extent[d];
+        }
+        const int64_t r = i - q * p.extent[d];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < SIDES; j++) {
+            at[j] += r * p.stride[j][d];
+        }
+        i = q;
+    }
+}
+
+template <int SIDES>
+static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int64_t *const *stride,
+                                 dpari_cuda_plane<SIDES> *p)
+{
+    memset(p, 0, sizeof *p);
+    p->points = 1;
+    for (int32_t d = dims - 1; d >= 0; d--) {
+        const int32_t k = p->dims - 1;
+        int32_t joins = k >= 0;
+        p->points *= extent[d];
+        if (extent[d] == 1) {
+            continue;
+        }
+        for (int32_t j = 0; j < SIDES; j++) {
+            joins = joins && stride[j][d] == p->stride[j][k] * p->extent[k];
+        }
+        if (joins) {
+            p->extent[k] *= extent[d];
+            continue;
+        }
+        p->extent[p->dims] = extent[d];
+        for (int32_t j = 0; j < SIDES; j++) {
+            p->stride[j][p->dims] = stride[j][d];
+        }
+        p->dims++;
+    }
+    p->small = p->points < INT64_C(0x7fffffff);
+    for (int32_t d = 0; d < p->dims && p->small && p->points > 0; d++) {
+        dpari_cuda_magic((uint32_t)p->extent[d], &p->magic[d], &p->shift[d]);
+    }
+}
+
+/* Planes are samples x channels; channels have groups, or none. */
+static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
+                                  const int64_t *extent)
+{
+    if (dims < 0 || dims > DPAR_MAX_DIMS || planes < 0 || channels < 1 || planes % channels != 0 ||
+        groups < 0 || (groups > 0 && channels % groups != 0)) {
+        return 0;
+    }
+    for (int32_t d = 0; d < dims; d++) {
+        if (extent[d] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* ---- moments -----------------------------------------------------------------------------------
  */
 
@@ -4137,17 +4222,16 @@ struct dpari_cuda_three_of {
 
 struct dpari_cuda_moment {
     dpar_mem_moments m;
-    int64_t sets, planes;                                 /* planes of a set */
-    int64_t points;                                       /* of a plane */
-    int64_t slices;                                       /* of a set: 1: straight to its place */
-    int64_t each;                                         /* points of a slice */
-    int64_t extent[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS]; /* merged, the last dim first */
+    dpari_cuda_plane<1> plane;
+    int64_t sets, planes; /* planes of a set */
+    int64_t slices;       /* of a set: 1: straight to its place */
+    int64_t each;         /* points of a slice */
     dpari_cuda_three_of *part;
-    int32_t dims, per_sample; /* groups of a sample; 0: sets are channels */
-    int32_t fours;            /* four points from a multiple of four on are one vector */
-    int32_t few;              /* points of a set are below 2^31: divisions by multiplication */
-    uint32_t magic[DPAR_MAX_DIMS + 1]; /* of extents; the last of points */
-    uint8_t shift[DPAR_MAX_DIMS + 2];
+    int32_t per_sample; /* groups of a sample; 0: sets are channels */
+    int32_t fours;      /* four points from a multiple of four on are one vector */
+    int32_t few;        /* points of a set are below 2^31: divisions by multiplication */
+    uint32_t magic;     /* of the points of a plane */
+    uint8_t shift, room[7];
 };
 
 __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
@@ -4167,36 +4251,17 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
     a->count = n;
 }
 
-/* i / d, where d is one of the extents or the number of points. */
-__device__ static inline int64_t dpari_cuda_moment_over(const dpari_cuda_moment &s, int64_t i,
-                                                        int64_t d, int32_t which)
-{
-    return s.few ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic[which], s.shift[which]) : i / d;
-}
-
 /* Where point i of a set's points, of all its planes, lies. */
 __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
                                                   int64_t i)
 {
-    const dpar_mem_moments &m = s.m;
-    const int64_t k = dpari_cuda_moment_over(s, i, s.points, DPAR_MAX_DIMS);
-    int64_t point = i - k * s.points, at, plane;
-    if (s.per_sample > 0) { /* channels of a group follow on each other */
-        plane = set * s.planes + k;
-    } else {
-        plane = k * m.channels + set;
-    }
-    at = plane * m.step;
-    for (int32_t d = 0; d < s.dims; d++) {
-        if (d + 1 < s.dims) {
-            const int64_t q = dpari_cuda_moment_over(s, point, s.extent[d], d);
-            at += (point - q * s.extent[d]) * s.stride[d];
-            point = q;
-        } else {
-            at += point * s.stride[d];
-        }
-    }
-    return at;
+    const int64_t k =
+        s.few ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic, s.shift) : i / s.plane.points;
+    const int64_t plane = s.per_sample > 0 ? set * s.planes + k /* channels of a group follow */
+                                           : k * s.m.channels + set;
+    int64_t at;
+    dpari_cuda_plane_at(s.plane, i - k * s.plane.points, &at);
+    return plane * s.m.step + at;
 }
 
 DPARI_CUDA_ONCE __device__ static double dpari_cuda_point_value(const dpari_cuda_moment &s,
@@ -4287,7 +4352,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS };
-    const int64_t all = s.planes * s.points;
+    const int64_t all = s.planes * s.plane.points;
     for (int64_t c = blockIdx.x; c < s.sets * s.slices; c += gridDim.x) {
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
@@ -4334,61 +4399,34 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Points of a plane as few dims as lie so, the one with the shortest step first in the caller's
- * order: the last. */
-static void dpari_cuda_moment_lay(const dpar_mem_moments *m, dpari_cuda_moment *s)
-{
-    int32_t d;
-    s->dims = 0;
-    s->points = 1;
-    for (d = m->dims - 1; d >= 0; d--) {
-        const int32_t k = s->dims - 1;
-        s->points *= m->extent[d] > 0 ? m->extent[d] : 0;
-        if (m->extent[d] == 1) {
-            continue;
-        }
-        if (k >= 0 && m->stride[d] == s->stride[k] * s->extent[k]) {
-            s->extent[k] *= m->extent[d];
-        } else {
-            s->extent[s->dims] = m->extent[d];
-            s->stride[s->dims++] = m->stride[d];
-        }
-    }
-}
-
 static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
     dpari_cuda_moment s;
     dpar_status st;
+    const int64_t *const stride[1] = {m->stride};
     int64_t all, most;
-    int32_t d, negative = 0;
-    for (d = 0; d < m->dims && m->dims <= DPAR_MAX_DIMS; d++) {
-        negative |= m->extent[d] < 0;
-    }
-    if (!dpari_cuda_is_float(m->type) || m->dims < 0 || m->dims > DPAR_MAX_DIMS || negative ||
-        m->planes < 0 || m->channels < 1 || m->planes % m->channels != 0 || m->groups < 0 ||
-        (m->groups > 0 && m->channels % m->groups != 0)) {
+    if (!dpari_cuda_is_float(m->type) ||
+        !dpari_cuda_planes_fine(m->planes, m->channels, m->groups, m->dims, m->extent)) {
         return dpari_cuda_wrong(gpu, "moments");
     }
     memset(&s, 0, sizeof s);
     s.m = *m;
-    dpari_cuda_moment_lay(m, &s);
+    dpari_cuda_plane_lay(m->dims, m->extent, stride, &s.plane);
     s.per_sample = m->groups;
     s.sets = m->groups > 0 ? m->planes / m->channels * m->groups : m->channels;
     s.planes = s.sets > 0 ? m->planes / s.sets : 0;
-    all = s.planes * s.points;
+    all = s.planes * s.plane.points;
     if (s.sets > 0 && (m->to == NULL || (all > 0 && m->x == NULL))) {
         return dpari_cuda_wrong(gpu, "moments");
     }
     s.few = all < INT64_C(1) << 31;
-    for (d = 0; d <= DPAR_MAX_DIMS && s.few && all > 0; d++) {
-        const int64_t by = d == DPAR_MAX_DIMS ? s.points : d < s.dims ? s.extent[d] : 1;
-        dpari_cuda_magic((uint32_t)by, &s.magic[d], &s.shift[d]);
+    if (s.few && all > 0) {
+        dpari_cuda_magic((uint32_t)s.plane.points, &s.magic, &s.shift);
     }
-    s.fours = s.points % 4 == 0 && m->step % 4 == 0 && s.dims == 1 && s.stride[0] == 1 &&
-              dpari_cuda_even(m->x, 0, dpari_cuda_width(m->type));
+    s.fours = s.plane.points % 4 == 0 && m->step % 4 == 0 && s.plane.dims == 1 &&
+              s.plane.stride[0][0] == 1 && dpari_cuda_even(m->x, 0, dpari_cuda_width(m->type));
     most = 2 * DPARI_CUDA_PARTS / (s.sets > 0 ? s.sets : 1); /* slices of a set */
     s.slices = (all + 4095) / 4096 < most ? (all + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
@@ -4410,14 +4448,10 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
-    int64_t sets, points;             /* of a plane */
-    int64_t slices, each;             /* of a plane; points of a slice */
-    int64_t extent[DPAR_MAX_DIMS];    /* merged, the last dim first */
-    int64_t stride[3][DPAR_MAX_DIMS]; /* of x, dy, to */
-    uint32_t magic[DPAR_MAX_DIMS];
-    uint8_t shift[DPAR_MAX_DIMS];
-    int32_t dims, small; /* small: points have 31 bits */
-    double *part;        /* [planes][slices][2] */
+    dpari_cuda_plane<3> plane; /* on the sides of x, dy, to */
+    int64_t sets;
+    int64_t slices, each; /* of a plane; points of a slice */
+    double *part;         /* [planes][slices][2] */
 };
 
 DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
@@ -4425,24 +4459,6 @@ DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
     const int64_t channel = plane % m.channels;
     return m.groups == 0 ? channel
                          : plane / m.channels * m.groups + channel / (m.channels / m.groups);
-}
-
-/* Where point i of a plane lies in x, dy, to, from the plane's first. */
-DPARI_CUDA_FN void dpari_cuda_norm_at(const dpari_cuda_norm &s, int64_t i, int64_t *at)
-{
-    at[0] = at[1] = at[2] = 0;
-    for (int32_t d = 0; d < s.dims; d++) {
-        int64_t q = 0;
-        if (d + 1 < s.dims) {
-            q = s.small ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic[d], s.shift[d])
-                        : i / s.extent[d];
-        }
-        const int64_t r = i - q * s.extent[d];
-        at[0] += r * s.stride[0][d];
-        at[1] += r * s.stride[1][d];
-        at[2] += r * s.stride[2][d];
-        i = q;
-    }
 }
 
 __device__ static inline double dpari_cuda_norm_wide(const void *data, int64_t at, int32_t type)
@@ -4479,7 +4495,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t back = m.phase == DPAR_MEM_NORM_GRADIENT;
     for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
         const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
-        const int64_t hi = lo + s.each < s.points ? lo + s.each : s.points;
+        const int64_t hi = lo + s.each < s.plane.points ? lo + s.each : s.plane.points;
         const int64_t set = dpari_cuda_norm_set(m, plane), channel = plane % m.channels;
         const double middle = m.saved[2 * set], inverse = m.saved[2 * set + 1];
         const double scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
@@ -4494,7 +4510,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
             double v;
-            dpari_cuda_norm_at(s, i, at);
+            dpari_cuda_plane_at(s.plane, i, at);
             v = dpari_cuda_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
                                -middle);
             if (back) {
@@ -4522,13 +4538,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const dpar_mem_norm &m = s.m;
     for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
         const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
-        const int64_t hi = lo + s.each < s.points ? lo + s.each : s.points;
+        const int64_t hi = lo + s.each < s.plane.points ? lo + s.each : s.plane.points;
         const int64_t set = dpari_cuda_norm_set(m, plane);
         const double middle = m.saved[2 * set];
         double of_dy = 0.0, of_both = 0.0;
         for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
-            dpari_cuda_norm_at(s, i, at);
+            dpari_cuda_plane_at(s.plane, i, at);
             const double g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
             const double x = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
             of_dy = dpari_cuda_add(of_dy, g);
@@ -4584,7 +4600,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
                 m.scale != NULL ? dpari_cuda_norm_wide(m.scale, plane % m.channels, m.type) : 1.0;
             t[0] = dpari_cuda_add(t[0], dpari_cuda_mul(m.sums[2 * plane], scale));
             t[1] = dpari_cuda_add(t[1], dpari_cuda_mul(m.sums[2 * plane + 1], scale));
-            t[2] = dpari_cuda_add(t[2], (double)s.points);
+            t[2] = dpari_cuda_add(t[2], (double)s.plane.points);
         }
         for (int32_t k = 0; i < s.sets && k < 3; k++) {
             m.total[3 * i + k] = t[k];
@@ -4601,53 +4617,18 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Points of a plane as few dims as lie so in all three, the last first. */
-static void dpari_cuda_norm_lay(const dpar_mem_norm *m, dpari_cuda_norm *s)
-{
-    const dpar_mem_planes *of[3] = {&m->x, &m->dy, &m->to};
-    s->points = 1;
-    for (int32_t d = m->dims - 1; d >= 0; d--) {
-        const int32_t k = s->dims - 1;
-        int32_t joins = k >= 0;
-        s->points *= m->extent[d];
-        if (m->extent[d] == 1) {
-            continue;
-        }
-        for (int32_t j = 0; j < 3; j++) {
-            joins = joins && of[j]->stride[d] == s->stride[j][k] * s->extent[k];
-        }
-        if (joins) {
-            s->extent[k] *= m->extent[d];
-            continue;
-        }
-        s->extent[s->dims] = m->extent[d];
-        for (int32_t j = 0; j < 3; j++) {
-            s->stride[j][s->dims] = of[j]->stride[d];
-        }
-        s->dims++;
-    }
-    s->small = s->points < INT64_C(0x7fffffff);
-    for (int32_t d = 0; d < s->dims && s->small && s->points > 0; d++) {
-        dpari_cuda_magic((uint32_t)s->extent[d], &s->magic[d], &s->shift[d]);
-    }
-}
-
 /* Is all there that the phase needs? */
 static int dpari_cuda_norm_fits(const dpar_mem_norm *m)
 {
     const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
     const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
     int64_t points = 1;
-    if (m->dims < 0 || m->dims > DPAR_MAX_DIMS || m->phase < DPAR_MEM_NORM_MERGE ||
-        m->phase > DPAR_MEM_NORM_GRADIENT || (m->type != DPAR_F64 && m->type != DPAR_F32) ||
-        m->planes < 0 || m->channels < 1 || m->planes % m->channels != 0 || m->groups < 0 ||
-        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+    if (m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT || m->ranks < 0 ||
+        (m->type != DPAR_F64 && m->type != DPAR_F32) ||
+        !dpari_cuda_planes_fine(m->planes, m->channels, m->groups, m->dims, m->extent)) {
         return 0;
     }
     for (int32_t d = 0; d < m->dims; d++) {
-        if (m->extent[d] < 0) {
-            return 0;
-        }
         points = m->extent[d] == 0 ? 0 : points;
     }
     if (m->planes == 0) {
@@ -4679,6 +4660,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int64_t *const stride[3] = {m->x.stride, m->dy.stride, m->to.stride};
     dpari_cuda_norm s;
     int64_t most;
     if (!dpari_cuda_norm_fits(m)) {
@@ -4695,20 +4677,20 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
         return dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_merge_kernel, s,
                                  dpari_cuda_units_blocks(gpu, s.sets));
     }
-    dpari_cuda_norm_lay(m, &s);
-    most = sums ? 2 * DPARI_CUDA_PARTS / m->planes : s.points;
-    s.slices = (s.points + 4095) / 4096 < most ? (s.points + 4095) / 4096 : most;
+    dpari_cuda_plane_lay(m->dims, m->extent, stride, &s.plane);
+    most = sums ? 2 * DPARI_CUDA_PARTS / m->planes : s.plane.points;
+    s.slices = (s.plane.points + 4095) / 4096 < most ? (s.plane.points + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
-    s.each = (s.points + s.slices - 1) / s.slices;
+    s.each = (s.plane.points + s.slices - 1) / s.slices;
     if (s.slices > 1) {
         s.part = (double *)gpu->scratch;
     }
     if (sums) {
         return dpari_cuda_norm_sum(gpu, &s);
     }
-    return s.points == 0 ? DPAR_OK
-                         : dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_map_kernel, s,
-                                             dpari_cuda_wave(gpu, m->planes * s.slices));
+    return s.plane.points == 0 ? DPAR_OK
+                               : dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_map_kernel, s,
+                                                   dpari_cuda_wave(gpu, m->planes * s.slices));
 }
 
 /* ---- blocks of 8 bits --------------------------------------------------------------------------
