@@ -325,19 +325,19 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 
 /* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
  * that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_array a;
+    dpari_hx_array_of(&a, f, rank);
     dpari_hx_inside(f->halo, array);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last              ? f->stride[d]
-                              : f->component_stride ? f->component_stride
-                                                    : 1;
+            const int64_t s = d < last ? a.stride[d] : a.component;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
@@ -437,13 +437,14 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
     }
-    if (dpari_hx_strided(f) &&
+    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
         (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
                   : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, &all)) {
+        dpari_hx_overlaps(f, c->rank, &all)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field #: with these strides several points of rank # lie in one place", i,
-                         c->rank, 0, 0);
+                         "field #: with these strides (of components: #) several points of rank # "
+                         "lie in one place",
+                         i, f->component_stride, c->rank, 0);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);

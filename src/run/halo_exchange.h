@@ -83,7 +83,8 @@ typedef struct dpar_halo_field {
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
     int32_t components;       /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between them; 0: 1 */
+    int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
+                                 for without these an array has its components last; E_ARG.) */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
      * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
      * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =

@@ -770,6 +770,14 @@ static void without_ghosts(dpar_comm *c)
     free(memory);
     f[0].component_stride = -15; /* the last row of one is the first of the other */
     refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 lie in one place");
+    memset(f[0].stride, 0, sizeof f[0].stride); /* dense is components last: planes need strides */
+    f[0].component_stride = 20;
+    f[0].data = at;
+    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "(of components: 20)");
+    f[0].component_stride = 1;
+    x = plan_of(c, f, 1, NULL, &memory);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
 }
 
 /* Arrays by lot, one rank: refused if and only if two elements have a byte in common, which is
