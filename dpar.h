@@ -15905,6 +15905,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
                          h->grid.dims, 0, 0);
     }
+    if (((h->folds | h->cube) & ~1) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "folds #, cube #: each is 0 or 1", h->folds, h->cube, 0,
+                         0);
+    }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
     }
@@ -38005,7 +38009,7 @@ static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
         h = dpari_hash(h, v->dilation);
         h = dpari_hash(h, v->pad_low);
         h = dpari_hash(h, v->pad_high);
-        h = dpari_hash(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
+        h = dpari_hash(h, v->kind + 16 * (v->ceil_mode != 0) + 32 * (v->align_corners != 0));
     }
     return h;
 }
@@ -39851,7 +39855,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
         f->mem = p->comm->mem;
-        f->data = p; /* until the first step */
+        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
         for (d = 0; d < p->in_box.dims; d++) {
             const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
@@ -40472,7 +40476,7 @@ static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bind(p->exchange, i, data[i], NULL);
+        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }

@@ -275,6 +275,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
                          h->grid.dims, 0, 0);
     }
+    if (((h->folds | h->cube) & ~1) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "folds #, cube #: each is 0 or 1", h->folds, h->cube, 0,
+                         0);
+    }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
     }

@@ -628,7 +628,7 @@ static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
         h = dpari_hash(h, v->dilation);
         h = dpari_hash(h, v->pad_low);
         h = dpari_hash(h, v->pad_high);
-        h = dpari_hash(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
+        h = dpari_hash(h, v->kind + 16 * (v->ceil_mode != 0) + 32 * (v->align_corners != 0));
     }
     return h;
 }

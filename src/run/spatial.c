@@ -687,7 +687,7 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
         f->mem = p->comm->mem;
-        f->data = p; /* until the first step */
+        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
         for (d = 0; d < p->in_box.dims; d++) {
             const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
@@ -1308,7 +1308,7 @@ static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bind(p->exchange, i, data[i], NULL);
+        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }

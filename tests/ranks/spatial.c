@@ -681,9 +681,13 @@ static int volume(const dpar_box *b)
     return b->dims > 0 ? (int)dpar_box_volume(b) : 0;
 }
 
-/* Memory that peers reach (halos are read where they lie), or not (they are packed). */
+/* Memory that peers reach (halos are read where they lie), or not (they are packed); of nothing now
+ * and then none. */
 static double *grab(const work *w, int64_t n)
 {
+    if (n == 0 && w->m[0] % 2 == 0) {
+        return NULL;
+    }
 #ifdef DEVICE_MEMORY
     (void)w;
     return fresh_there(n);
@@ -735,8 +739,8 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
         dpar_tile_of(&tile, a.in[i], &plan->in_box, planes_in(t), t->last);
         (void)compare(w, &tile, &plan->in_own, w->x[i], t->n, 1, 0.0);
     }
-    a.out = fresh_there(out);
-    a.out_gradient = fresh_there(out);
+    a.out = out > 0 ? fresh_there(out) : NULL;
+    a.out_gradient = out > 0 ? fresh_there(out) : NULL;
     dpar_tile_of(&tile, a.out_gradient, &plan->out_own, planes_out(t), t->last);
     (void)compare(w, &tile, &plan->out_own, w->dy, w->m, 1, 0.0);
     if (ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||

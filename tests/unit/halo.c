@@ -391,6 +391,8 @@ static void test_refusals(void)
     REFUSED(h.grid.axis[1].rule = DPAR_STRIPE, DPAR_E_ARG,
             "axis 1 cuts dim 1 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
             "RAGGED)");
+    REFUSED(h.folds = 2, DPAR_E_ARG, "folds 2, cube 0: each is 0 or 1");
+    REFUSED(h.cube = 1 << 30, DPAR_E_ARG, "folds 1, cube 1073741824: each is 0 or 1");
     REFUSED(h.fold = 1, DPAR_E_ARG, "dim 1 folds, dim 1 is mirrored: a later one of 2 dims");
     REFUSED(h.mirror = 2, DPAR_E_ARG, "dim 0 folds, dim 2 is mirrored: a later one of 2 dims");
     REFUSED(h.periodic = 0, DPAR_E_ARG,
