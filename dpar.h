@@ -4553,7 +4553,8 @@ struct dpar_spatial {
     int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
                                            0: 1, and as the inputs */
     dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_box */
+                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           2^60 elements, as of the outputs (E_RANGE) */
     dpar_spatial_kernel forward;        /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
                                            in and out as forward left them */
@@ -4668,7 +4669,7 @@ typedef struct dpar_norm {
     int32_t samples, channels;
     int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
                        channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
-    double epsilon;
+    double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
 /* Means and inverse deviations, that forward writes and backward reads: doubles. */
@@ -4677,7 +4678,8 @@ DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
 DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
 /* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
  * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
- * COLLECTIVE: one all-gather. E_ARG. */
+ * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
+ * that the other ranks hear of it. */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                        const dpar_tile *y, double *saved, double *scratch);
 /* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
@@ -7635,6 +7637,7 @@ typedef struct dpari_hx_peer {
     int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
     dpari_hx_flow flow[DPARI_HX_STEPS];
+    int32_t mark; /* what it says of itself where memory is shared */
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
@@ -7652,7 +7655,7 @@ struct dpar_halo_exchange {
     dpari_hx_array *array;
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
-    int32_t *peer_of; /* 1 + the peer of a rank */
+    int32_t *peer_of; /* 1 + the peer of a rank; then two numbers of each rank of the node */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -7681,6 +7684,7 @@ struct dpar_halo_exchange {
     dpar_mem_box *box;   /* one for each such item */
     unsigned char *look; /* the largest of them fits */
     int64_t look_bytes;
+    int32_t mark; /* of this rank, while it is planned */
 };
 
 /* Elements at a point. */
@@ -37425,7 +37429,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
     x->spot =
         (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
@@ -37972,6 +37976,13 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
                          o->ordered, o->shared, o->timers, 0);
     }
+    if (o->node && o->node->size > c->size) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "options.node has # ranks, more than the # of the communicator: it is some "
+            "of these",
+            o->node->size, c->size, 0, 0);
+    }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
                          o->way, o->run_bytes, o->tag, 0);
@@ -38128,28 +38139,39 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
     }
 }
 
+/* What nobody else is likely to say of itself: ranks of options.node that are of another
+ * communicator have numbers of peers, too. */
+static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
+{
+    const double now = dpari_os_now();
+    int64_t bits = 0;
+    memcpy(&bits, &now, sizeof now);
+    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
+}
+
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
     const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
-    int32_t *ranks = x->peer_of + x->c->size, i;
+    const int apart = x->node != x->c;
+    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
     if (!x->world) {
         return DPAR_OK;
     }
-    if (x->node != x->c) {
+    if (apart) {
         dpar_status st;
-        if (x->node->size > x->c->size) {
-            return DPAR_E_ARG;
-        }
-        st = dpar_all_gather(x->node, &x->rank, ranks, 1, DPAR_I32, NULL);
+        x->mark = own[1] = dpari_hx_mark(x);
+        own[0] = x->rank;
+        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
         if (st != DPAR_OK) {
             return st;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = x->node == x->c ? i : ranks[i];
+        const int32_t rank = apart ? told[2 * i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
     return DPAR_OK;
@@ -38171,7 +38193,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
             r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
+                                       32 * (int64_t)x->mark;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -38190,7 +38213,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
             a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other does not think so: options.node is lame */
+            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
+                /* the other does not think so, or is somebody else: options.node is lame */
                 x->peer[i].world = -1;
             }
         }
@@ -39224,6 +39248,9 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
 {
     int64_t most;
     *v = s->window[d];
+    if (!dpari_spatial_touches(s, d)) {
+        return 0;
+    }
     v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
               : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
               : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
@@ -39244,7 +39271,7 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
         v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
         v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
     }
-    return dpari_spatial_touches(s, d);
+    return 1;
 }
 
 static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
@@ -39397,8 +39424,11 @@ DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, i
         (void)dpari_spatial_source(layer, dim, y, &t.fraction);
     }
     t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
-    t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
-                                    layer->in.extent[dim] + layer->window[dim].pad_high);
+    t.padded = t.inside;
+    if (dpari_spatial_touches(layer, dim)) {
+        t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
+                                        layer->in.extent[dim] + layer->window[dim].pad_high);
+    }
     *taps = t;
     return DPAR_OK;
 }
@@ -39525,7 +39555,8 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
                          s->outputs, 0, 0);
     }
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
-        s->planes > INT32_MAX || s->out_planes < 0 || dpar_type_bytes(s->type) == 0) {
+        s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
+        dpar_type_bytes(s->type) == 0) {
         return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
                          s->tensors, s->planes, s->out_planes, s->type);
     }
@@ -39864,6 +39895,49 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
     }
 }
 
+/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+{
+    const int64_t most = INT64_C(1) << 60;
+    int64_t step = planes, sum = 0, reach;
+    int32_t d;
+    for (d = box->dims - 1; d >= 0; d--) {
+        const int64_t lo = box->lo[d], hi = box->hi[d];
+        if (lo < -most || hi > most || hi < lo ||
+            !dpari_mul(step, dpari_most(-lo, dpari_most(hi, -hi)), &reach) || reach > most - sum ||
+            !dpari_mul(step, dpari_most(hi - lo, 1), &step) || step > most) {
+            return 0;
+        }
+        sum += reach;
+    }
+    return 1;
+}
+
+/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
+static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
+                                            dpar_why *why)
+{
+    const dpar_box *given = &p->layer.in_box;
+    const int none = given->dims == 0;
+    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
+                         given->dims, p->layer.in.dims, 0, 0);
+    }
+    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpar_box_contains(&p->in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+                         0, 0);
+    }
+    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
+        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
+                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+    }
+    return DPAR_OK;
+}
+
 /* All of a plan but its exchange. */
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
@@ -39894,10 +39968,9 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     }
     dpari_zero(&least, sizeof least);
     (void)dpar_halo_box(&p->halo, c->rank, &least);
-    p->in_box = layer->in_box.dims > 0 ? layer->in_box : least;
-    if (least.dims > 0 && !dpar_box_contains(&p->in_box, &least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
-                         0, 0);
+    st = dpari_spatial_choose_box(p, &least, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     dpari_spatial_core(p);
     dpari_spatial_fields(p, &least);
@@ -40498,15 +40571,20 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     if (forward && p->out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
-    cut =
-        p->out_own.dims > 0 && a->out_box.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own);
+    cut = a->out_box.dims != 0 &&
+          (a->out_box.dims != p->layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
+           (p->out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
                         cut ? "rank #: out_box, of # points, does not hold all # outputs"
                             : "rank #: # arrays of a layer of # inputs are NULL, though there are "
                               "points",
-                        p->comm->rank, cut ? dpar_box_volume(&a->out_box) : missing,
+                        p->comm->rank,
+                        !cut                                  ? missing
+                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                              : 0,
                         cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
@@ -40618,11 +40696,27 @@ DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
     return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
 }
 
+/* Points without data: of one rank alone, so that the others must hear of it. */
+static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const dpar_tile *y)
+{
+    const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
+    dpar_why why;
+    if (points == 0 || (x->data != NULL && y->data != NULL)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
+                    points, 0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, why.text);
+    c->why = why;
+    return DPAR_E_ARG;
+}
+
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                     const dpar_tile *y)
 {
     int32_t d;
-    int fits = x->box.dims == y->box.dims && x->planes == y->planes;
+    int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
+               x->box.dims <= DPAR_MAX_DIMS;
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
@@ -40638,7 +40732,11 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
                          "in both tiles: does not fit",
                          n->samples, n->channels, n->groups, x->planes);
     }
-    return DPAR_OK;
+    if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
+        return dpari_say(DPAR_E_ARG, &c->why, "the epsilon of a norm is a number from 0 to 1e300",
+                         0, 0, 0, 0);
+    }
+    return dpari_norm_check_data(c, x, y);
 }
 
 /* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
@@ -40973,11 +41071,15 @@ static void dpari_norm_join(dpar_mem_norm *m)
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                        const dpar_tile *y, double *saved, double *scratch)
 {
-    dpar_status st = dpari_norm_check(c, n, x, y);
     dpar_mem_moments own;
     dpar_mem_norm m;
+    dpar_status st;
     int64_t sets;
     int32_t d;
+    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, y);
     if (st != DPAR_OK) {
         return st;
     }
@@ -41015,9 +41117,14 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         const double *saved, double *scale_gradient,
                                         double *shift_gradient, double *scratch)
 {
-    dpar_status st = dpari_norm_check(c, n, x, dy);
     dpar_mem_norm m;
+    dpar_status st;
     int64_t sets;
+    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
+        scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, dy);
     st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
     if (st != DPAR_OK) {
         return st;

@@ -609,12 +609,24 @@ static int solve(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* Does word i stand there before, too? */
+static int repeats(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && argv[i][0] == '-';
+}
+
 /* 0: go on; 2: bad input, it was told; -1: help was wanted. */
 static int read_arguments(int argc, char **argv, request *q)
 {
     int i, bad = 0;
     for (i = 1; i < argc && bad == 0; i++) {
         const char *const word = argv[i];
+        if (repeats(argv, i)) {
+            return complain("this is given twice:", word);
+        }
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             fputs(help, stdout);
             return -1;

@@ -1079,6 +1079,15 @@ static int read_number(const number *n, const char *word)
     return complain(text, word != NULL ? word : "");
 }
 
+/* Does word i stand there before, too? */
+static int repeats(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && argv[i][0] == '-';
+}
+
 static int read_arguments(int argc, char **argv, settings *s)
 {
     static const char *const flags[] = {"--table", "--progress"};
@@ -1093,6 +1102,9 @@ static int read_arguments(int argc, char **argv, settings *s)
     int i, n, known;
     for (i = 1; i < argc; i += known) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (repeats(argv, i)) {
+            return complain("this is given twice:", argv[i]);
+        }
         known = 0;
         for (n = 0; n < 7; n++) {
             if (strcmp(argv[i], numbers[n].name) == 0) {

@@ -1489,10 +1489,22 @@ static void choose_tiles(options *o, int tiles)
     }
 }
 
+/* Does word i stand there before, too? */
+static int repeats(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && argv[i][0] == '-';
+}
+
 static int read_arguments(int argc, char **argv, int ranks, options *o)
 {
     int i, bad;
     for (i = 1; i < argc; i++) {
+        if (repeats(argv, i)) {
+            return complain("this is given twice:", argv[i]);
+        }
         if (strcmp(argv[i], "--check") == 0) {
             o->check = 1;
             continue;

@@ -13,6 +13,7 @@
 #include "halo_plan.h"
 #include "kernel.h"
 #include "mem.h"
+#include "os.h"
 #include "shm.h"
 #include "strided.h"
 #include "world.h"
@@ -44,7 +45,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
     x->spot =
         (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
@@ -591,6 +592,13 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
                          o->ordered, o->shared, o->timers, 0);
     }
+    if (o->node && o->node->size > c->size) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "options.node has # ranks, more than the # of the communicator: it is some "
+            "of these",
+            o->node->size, c->size, 0, 0);
+    }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
                          o->way, o->run_bytes, o->tag, 0);
@@ -747,28 +755,39 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
     }
 }
 
+/* What nobody else is likely to say of itself: ranks of options.node that are of another
+ * communicator have numbers of peers, too. */
+static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
+{
+    const double now = dpari_os_now();
+    int64_t bits = 0;
+    memcpy(&bits, &now, sizeof now);
+    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
+}
+
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
     const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
-    int32_t *ranks = x->peer_of + x->c->size, i;
+    const int apart = x->node != x->c;
+    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
     if (!x->world) {
         return DPAR_OK;
     }
-    if (x->node != x->c) {
+    if (apart) {
         dpar_status st;
-        if (x->node->size > x->c->size) {
-            return DPAR_E_ARG;
-        }
-        st = dpar_all_gather(x->node, &x->rank, ranks, 1, DPAR_I32, NULL);
+        x->mark = own[1] = dpari_hx_mark(x);
+        own[0] = x->rank;
+        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
         if (st != DPAR_OK) {
             return st;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = x->node == x->c ? i : ranks[i];
+        const int32_t rank = apart ? told[2 * i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
     return DPAR_OK;
@@ -790,7 +809,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
             r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
+                                       32 * (int64_t)x->mark;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -809,7 +829,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
             a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other does not think so: options.node is lame */
+            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
+                /* the other does not think so, or is somebody else: options.node is lame */
                 x->peer[i].world = -1;
             }
         }

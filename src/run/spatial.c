@@ -56,6 +56,9 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
 {
     int64_t most;
     *v = s->window[d];
+    if (!dpari_spatial_touches(s, d)) {
+        return 0;
+    }
     v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
               : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
               : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
@@ -76,7 +79,7 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
         v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
         v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
     }
-    return dpari_spatial_touches(s, d);
+    return 1;
 }
 
 static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
@@ -229,8 +232,11 @@ DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, i
         (void)dpari_spatial_source(layer, dim, y, &t.fraction);
     }
     t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
-    t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
-                                    layer->in.extent[dim] + layer->window[dim].pad_high);
+    t.padded = t.inside;
+    if (dpari_spatial_touches(layer, dim)) {
+        t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
+                                        layer->in.extent[dim] + layer->window[dim].pad_high);
+    }
     *taps = t;
     return DPAR_OK;
 }
@@ -357,7 +363,8 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
                          s->outputs, 0, 0);
     }
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
-        s->planes > INT32_MAX || s->out_planes < 0 || dpar_type_bytes(s->type) == 0) {
+        s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
+        dpar_type_bytes(s->type) == 0) {
         return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
                          s->tensors, s->planes, s->out_planes, s->type);
     }
@@ -696,6 +703,49 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
     }
 }
 
+/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+{
+    const int64_t most = INT64_C(1) << 60;
+    int64_t step = planes, sum = 0, reach;
+    int32_t d;
+    for (d = box->dims - 1; d >= 0; d--) {
+        const int64_t lo = box->lo[d], hi = box->hi[d];
+        if (lo < -most || hi > most || hi < lo ||
+            !dpari_mul(step, dpari_most(-lo, dpari_most(hi, -hi)), &reach) || reach > most - sum ||
+            !dpari_mul(step, dpari_most(hi - lo, 1), &step) || step > most) {
+            return 0;
+        }
+        sum += reach;
+    }
+    return 1;
+}
+
+/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
+static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
+                                            dpar_why *why)
+{
+    const dpar_box *given = &p->layer.in_box;
+    const int none = given->dims == 0;
+    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
+                         given->dims, p->layer.in.dims, 0, 0);
+    }
+    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpar_box_contains(&p->in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+                         0, 0);
+    }
+    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
+        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
+                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+    }
+    return DPAR_OK;
+}
+
 /* All of a plan but its exchange. */
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
@@ -726,10 +776,9 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     }
     dpari_zero(&least, sizeof least);
     (void)dpar_halo_box(&p->halo, c->rank, &least);
-    p->in_box = layer->in_box.dims > 0 ? layer->in_box : least;
-    if (least.dims > 0 && !dpar_box_contains(&p->in_box, &least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
-                         0, 0);
+    st = dpari_spatial_choose_box(p, &least, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     dpari_spatial_core(p);
     dpari_spatial_fields(p, &least);
@@ -1330,15 +1379,20 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     if (forward && p->out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
-    cut =
-        p->out_own.dims > 0 && a->out_box.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own);
+    cut = a->out_box.dims != 0 &&
+          (a->out_box.dims != p->layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
+           (p->out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
                         cut ? "rank #: out_box, of # points, does not hold all # outputs"
                             : "rank #: # arrays of a layer of # inputs are NULL, though there are "
                               "points",
-                        p->comm->rank, cut ? dpar_box_volume(&a->out_box) : missing,
+                        p->comm->rank,
+                        !cut                                  ? missing
+                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                              : 0,
                         cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
@@ -1450,11 +1504,27 @@ DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
     return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
 }
 
+/* Points without data: of one rank alone, so that the others must hear of it. */
+static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const dpar_tile *y)
+{
+    const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
+    dpar_why why;
+    if (points == 0 || (x->data != NULL && y->data != NULL)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
+                    points, 0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, why.text);
+    c->why = why;
+    return DPAR_E_ARG;
+}
+
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                     const dpar_tile *y)
 {
     int32_t d;
-    int fits = x->box.dims == y->box.dims && x->planes == y->planes;
+    int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
+               x->box.dims <= DPAR_MAX_DIMS;
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
@@ -1470,7 +1540,11 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
                          "in both tiles: does not fit",
                          n->samples, n->channels, n->groups, x->planes);
     }
-    return DPAR_OK;
+    if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
+        return dpari_say(DPAR_E_ARG, &c->why, "the epsilon of a norm is a number from 0 to 1e300",
+                         0, 0, 0, 0);
+    }
+    return dpari_norm_check_data(c, x, y);
 }
 
 /* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
@@ -1805,11 +1879,15 @@ static void dpari_norm_join(dpar_mem_norm *m)
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                        const dpar_tile *y, double *saved, double *scratch)
 {
-    dpar_status st = dpari_norm_check(c, n, x, y);
     dpar_mem_moments own;
     dpar_mem_norm m;
+    dpar_status st;
     int64_t sets;
     int32_t d;
+    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, y);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1847,9 +1925,14 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         const double *saved, double *scale_gradient,
                                         double *shift_gradient, double *scratch)
 {
-    dpar_status st = dpari_norm_check(c, n, x, dy);
     dpar_mem_norm m;
+    dpar_status st;
     int64_t sets;
+    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
+        scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, dy);
     st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
     if (st != DPAR_OK) {
         return st;

@@ -104,7 +104,8 @@ struct dpar_spatial {
     int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
                                            0: 1, and as the inputs */
     dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_box */
+                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           2^60 elements, as of the outputs (E_RANGE) */
     dpar_spatial_kernel forward;        /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
                                            in and out as forward left them */
@@ -219,7 +220,7 @@ typedef struct dpar_norm {
     int32_t samples, channels;
     int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
                        channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
-    double epsilon;
+    double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
 /* Means and inverse deviations, that forward writes and backward reads: doubles. */
@@ -228,7 +229,8 @@ DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
 DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
 /* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
  * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
- * COLLECTIVE: one all-gather. E_ARG. */
+ * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
+ * that the other ranks hear of it. */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
                                        const dpar_tile *y, double *saved, double *scratch);
 /* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added

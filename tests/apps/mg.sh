@@ -60,6 +60,7 @@ else
     refused "not ''" --ranks
     refused '32 x 32 parts' --ranks 37
     refused "no option '--size'" --size 4
+    refused "twice: '--ranks'" --ranks 2 --ranks 4
     if [ -c /dev/full ]; then
         "$work/mg" > /dev/full 2> "$work/err" && complain 'a full disk is no error'
         grep -q 'could not be written' "$work/err" || complain 'no sentence of a full disk'

@@ -132,6 +132,8 @@ done
 expect 2 '.' --rows 8 --ranks 61
 expect 2 '.' --rows 8 --ranks 11 --grid 11x1
 expect 2 'No such file' --resume "$work/nothing"
+expect 2 "twice: '--case'" --case 5 --rows 8 --case 2
+expect 2 "twice: '--save'" --save "$work/x" --rows 8 --save "$work/y"
 expect 2 '--resume brings its own' --resume "$work/whole" --rows 26
 expect 2 '--resume brings its own' --resume "$work/whole" --damping 0
 expect 2 'before the checkpoint' --resume "$work/whole" --days 0.5

@@ -61,6 +61,7 @@ refused 'even number' --channels 3
 refused '2 to 5' --levels 9
 refused 'no option' --color red
 refused 'value is missing' --steps
+refused "twice: '--steps'" --steps 1 --check --steps 2
 refused 'begin with --' 4
 must --help
 "$work/unet" --size 8x8 --levels 2 --ranks 1 --steps 1 > /dev/full 2> "$work/err"

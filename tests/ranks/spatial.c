@@ -1321,6 +1321,7 @@ static int refusals(dpar_comm *c)
 {
     test_case t = plain(CONV, 8);
     dpar_spatial s;
+    dpar_taps taps;
     dpar_why why;
     work w;
     int bad = 0;
@@ -1331,6 +1332,11 @@ static int refusals(dpar_comm *c)
     w.m[0] = 6;
     w.m[1] = 1;
     bad += !describe(&w, &s, &why) || dpar_spatial_outputs(&s, NULL, &why) != DPAR_OK;
+    s.window[0].kernel = 0; /* of a dim that is not touched nothing is looked at */
+    s.window[0].pad_low = INT64_MIN;
+    s.window[0].pad_high = INT64_MAX;
+    bad += dpar_spatial_taps(&s, 0, 7, &taps) != DPAR_OK || taps.first != 7 || taps.padded != 1;
+    s.window[0].pad_low = s.window[0].pad_high = 0;
     s.window[0].kernel = 9; /* does not fit */
     bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
     s.window[0].kernel = 3;
@@ -1720,7 +1726,22 @@ static dpar_status try_layer(dpar_comm *c, const dpar_spatial *s, int64_t bytes,
 /* What the last rank gives otherwise, or cannot do, all ranks are told. */
 static int misuse(dpar_comm *c)
 {
-    enum { BAD, ROOM, SMALL_BOX, KIND, OUTPUTS, PAD, PADDING, LAST, PLANES, GRADIENT, WAYS };
+    enum {
+        BAD,
+        SMALL_BOX,
+        ENDLESS_BOX,
+        BOX_DIMS,
+        ENDLESS,
+        ROOM,
+        KIND,
+        OUTPUTS,
+        PAD,
+        PADDING,
+        LAST,
+        PLANES,
+        GRADIENT,
+        WAYS
+    };
     test_case t = plain(CONV, 9);
     const int odd = c->rank == c->size - 1 && c->size > 1;
     int way, bad = 0;
@@ -1729,9 +1750,10 @@ static int misuse(dpar_comm *c)
     for (way = 0; way < WAYS && c->size > 1; way++) {
         dpar_spatial s;
         dpar_why why;
-        dpar_status st, wanted = way == BAD || way == SMALL_BOX ? DPAR_E_ARG
-                                 : way == ROOM                  ? DPAR_E_ROOM
-                                                                : DPAR_E_MISMATCH;
+        dpar_status st, wanted = way < ENDLESS    ? DPAR_E_ARG
+                                 : way == ENDLESS ? DPAR_E_RANGE
+                                 : way == ROOM    ? DPAR_E_ROOM
+                                                  : DPAR_E_MISMATCH;
         work w;
         memset(&w, 0, sizeof w);
         w.c = c;
@@ -1742,7 +1764,10 @@ static int misuse(dpar_comm *c)
         bad += !describe(&w, &s, &why);
         if (odd) {
             s.padding[0] = way == BAD ? 77 : way == PADDING ? DPAR_PAD_REPLICATE : s.padding[0];
-            s.in_box.dims = way == SMALL_BOX; /* at 0, no points */
+            s.in_box.dims = way == BOX_DIMS ? 2 : way >= SMALL_BOX && way <= ENDLESS;
+            s.in_box.lo[0] = way == ENDLESS_BOX || way == ENDLESS ? -100 : 0; /* else no points */
+            s.in_box.hi[0] = way == ENDLESS_BOX ? INT64_MAX : way == ENDLESS ? INT64_C(1) << 59 : 0;
+            s.planes += way == ENDLESS;
             s.kind = way == KIND ? DPAR_NEIGHBOURHOOD : s.kind;
             s.outputs = way == OUTPUTS ? DPAR_OUTPUTS_FOLLOW : DPAR_OUTPUTS_BALANCED;
             s.window[0].pad_high += way == PAD;
@@ -1825,6 +1850,63 @@ static int without_arrays(dpar_comm *c)
     return bad;
 }
 
+/* Norms that are none, on all ranks. */
+static int bad_norms(dpar_comm *c)
+{
+    double one = 1.0, room[64], zero = 0.0;
+    dpar_norm good, n;
+    dpar_tile t;
+    dpar_box box;
+    int way, bad = 0;
+    memset(&good, 0, sizeof good);
+    memset(&box, 0, sizeof box);
+    good.type = DPAR_F64;
+    good.samples = 1;
+    good.channels = 1;
+    good.epsilon = 1e-5;
+    box.dims = 1;
+    box.hi[0] = 1;
+    dpar_tile_of(&t, &one, &box, 1, 0);
+    for (way = 0; way < 7; way++) {
+        n = good;
+        n.type = way == 0 ? DPAR_F16 : DPAR_F64;
+        n.samples = way == 1 ? 0 : 1;
+        n.channels = way == 2 ? 2 : 1; /* of one plane */
+        n.groups = way == 3 ? -1 : way == 4 ? 2 : 0;
+        n.epsilon = way == 5 ? -1e-5 : way == 6 ? zero / zero : 1e-5;
+        bad += dpar_norm_forward(c, &n, &t, &t, room, room + 32) != DPAR_E_ARG;
+        bad += dpar_norm_backward(c, &n, &t, &t, &t, room, NULL, NULL, room + 32) != DPAR_E_ARG;
+    }
+    bad += dpar_norm_forward(c, &good, &t, NULL, room, room + 32) != DPAR_E_ARG ||
+           dpar_norm_forward(c, NULL, &t, &t, room, room + 32) != DPAR_E_ARG ||
+           dpar_norm_forward(c, &good, &t, &t, NULL, room) != DPAR_E_ARG ||
+           dpar_norm_backward(c, &good, &t, &t, &t, room, NULL, NULL, NULL) != DPAR_E_ARG;
+    return bad;
+}
+
+/* The last rank has points, but no data for a norm: all ranks are told. Breaks the communicator. */
+static int forgets_data(dpar_comm *c, void *arg)
+{
+    double one[1] = {1.0}, *room = fresh(8 + 8 * c->size);
+    dpar_norm n;
+    dpar_tile x, y;
+    dpar_box box;
+    int bad;
+    (void)arg;
+    memset(&n, 0, sizeof n);
+    memset(&box, 0, sizeof box);
+    n.type = DPAR_F64;
+    n.samples = n.channels = 1;
+    box.dims = 1;
+    box.hi[0] = 1;
+    dpar_tile_of(&x, c->rank == c->size - 1 ? NULL : one, &box, 1, 0);
+    dpar_tile_of(&y, one, &box, 1, 0);
+    bad = dpar_norm_forward(c, &n, &x, &y, room, room + 2) == DPAR_OK ||
+          strstr(c->why.text, "a tile of a norm has 1 points and no data") == NULL;
+    free(room);
+    return bad;
+}
+
 /* The last rank forgets its inputs, or (arg) has no room for an output: all ranks are told. Breaks
  * the communicator. */
 static int forgets_inputs(dpar_comm *c, void *arg)
@@ -1884,7 +1966,7 @@ static int everything(dpar_comm *c, void *arg)
         bad += norm_case(c, 0, 64, n) + norm_case(c, 1, 64, n) + norm_case(c, 3, 64, n);
         bad += norm_case(c, 6, 64, n) + norm_case(c, 0, 2, n) + norm_case(c, 3, 1, n);
     }
-    bad += lowest_case(c) + misuse(c) + without_arrays(c);
+    bad += lowest_case(c) + misuse(c) + without_arrays(c) + bad_norms(c);
     bad += sweep_lots(c, much->rounds);
     bad += sweep_solids(c, much->solids);
     sweep_neighbourhoods(&w);
@@ -1910,6 +1992,7 @@ static void also(int n, const dpar_options *o)
 {
     on_ranks(n, " without inputs", forgets_inputs, NULL, o);
     on_ranks(n, " without room for outputs", forgets_inputs, &much, o);
+    on_ranks(n, " without data", forgets_data, NULL, o);
 }
 
 int main(int argc, char **argv)
