@@ -1033,7 +1033,9 @@ module dpar
         integer(c_int32_t) :: narrow = 0
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        integer(c_int64_t) :: component_stride = 0 ! elements between them; 0: 1
+        ! elements between them; 0: 1. (Planes of components: strides too, for without these an
+        ! array has its components last; E_ARG.)
+        integer(c_int64_t) :: component_stride = 0
         ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
         ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
