@@ -36718,7 +36718,7 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
         if (!dpari_goes(m, s, round)) {
             continue;
         }
-        st = dpar_wait(&s->work); /* the slot is free */
+        st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
             const unsigned char *message = dpari_stream_load(m, s, 1);
             st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
@@ -36954,7 +36954,7 @@ static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
         return;
     }
     if (o->there == NULL && at->there != NULL) {
-        (void)dpari_do_wait(m->c); /* what is enqueued reads and writes it */
+        (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
         dpar_comm_release(m->c, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
@@ -46207,7 +46207,7 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
     dpar_status st = DPAR_OK;
     if (plan != NULL && plan->device != NULL) {
-        st = dpari_do_wait(plan->comm);
+        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
         dpar_comm_release(plan->comm, plan->device);
         plan->device = NULL;
     }

@@ -547,7 +547,7 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
     dpar_status st = DPAR_OK;
     if (plan != NULL && plan->device != NULL) {
-        st = dpari_do_wait(plan->comm);
+        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
         dpar_comm_release(plan->comm, plan->device);
         plan->device = NULL;
     }

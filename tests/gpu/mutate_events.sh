@@ -17,6 +17,7 @@ mine=$(sh tests/gpu/run.sh sources)
 mkdir -p "$bin/meet"
 export FAKE_NCCL_DEADLINE=8 DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
 
+rank_tests=$(sed -n "s/^rank_tests='\(.*\)'/\1/p" tests/gpu/run.sh)
 # Not those whose line says why nothing would be seen.
 calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchronize)\('
 places=$(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)
@@ -29,8 +30,15 @@ stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStr
 host_waits=$(line_of dpar_cuda.h 'static dpar_status dpari_cuda_wait(' cudaStreamSynchronize)
 [ -n "$stream_waits" ] && [ -n "$host_waits" ] || { echo 'dpari_nccl_wait or dpari_cuda_wait: not found'; exit 1; }
 
+# The file of src that a line of dpar.h is of, without folder and .c
+file_of() { awk -v line="$1" '/^\/\* ==== / { name = $3 } NR == line { gsub(/.*\/|\.c/, "", name); print name; exit }' dpar.h; }
 # seed and command, what tells most first
 tests_of() {
+    case $1 in dpar.h*)
+        name=$(file_of "${1#*:}")
+        [ ! -x "$bin/$name" ] || echo "0 $name processes 2"
+        ;;
+    esac
     echo '0 strategies'
     case $1 in
     dpar_nccl.h*)
@@ -43,7 +51,7 @@ tests_of() {
     dpar_cuda.h*) for seed in 0 1; do echo "$seed kernels"; done ;;
     esac
     for seed in 2 3 7; do echo "$seed strategies"; done
-    for name in ddp fsdp tensor sequence pipeline spatial expert; do
+    for name in $rank_tests; do
         [ ! -x "$bin/$name" ] || for seed in 0 2; do echo "$seed $name processes 2"; done
     done
 }
@@ -53,7 +61,7 @@ passes() { # number, seed, command
     mkdir -p "$own"
     seed=$1 program=$2
     shift 2
-    case $program in ddp | fsdp | tensor | sequence | pipeline | spatial | expert) guard=0 ;; *) guard=1 ;; esac
+    case " $rank_tests " in *" $program "*) guard=0 ;; *) guard=1 ;; esac
     FAKE_NCCL_DIR=$own FAKE_CUDA_GUARD=$guard FAKE_CUDA_SEED=$seed timeout 20 "$bin/$program" "$@" > "$own.said" 2>&1 < /dev/null
     code=$?
     rm -rf "$own"

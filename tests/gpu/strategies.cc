@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Strategies on device memory: dpar_cuda.h computes, dpar_nccl.h moves, over the stand-ins, against
  * the same strategy on the shared-memory engine in the host's memory, bit by bit: ddp (averages,
- * sums, with a narrow wire), halos and their adjoint; operations captured in a graph and
- * replayed. On 1 to 4 ranks. */
+ * sums, with a narrow wire), weights of fsdp that were asked for and are not used, halos and their
+ * adjoint, over NCCL and over the host's ranks; operations captured in a graph and replayed. On 1
+ * to 4 ranks. */
 #ifndef DPAR_APART /* dpar.h and both headers are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
@@ -205,11 +206,105 @@ static int ddp(dpar_comm *host, void *arg)
     return end();
 }
 
+/* ---- fsdp: what was asked for ahead and is not used ---- */
+
+enum { UNITS = 5 };
+static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* of which pieces lie apart */
+
+static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
+{
+    const int32_t each[UNITS] = {1, 1, 1, 1, 1};
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes bytes;
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.zero = 3;
+    o.type = DPAR_F32;
+    o.compute = o.gradient = DPAR_BF16;
+    o.prefetch = 1;
+    o.optimizer.kind = DPAR_SGD;
+    right(dpar_fsdp_bytes(c->size, UNITS, each, sizes_of, &o, &bytes, &why), why.text);
+    *memory = room(bytes.plan);
+    right(dpar_fsdp_init(*memory, bytes.plan, c, NULL, UNITS, each, sizes_of, &o, &f, &why),
+          why.text);
+    return f;
+}
+
+/* Unit u's weights become others: `staged` is the device's, or not used. */
+static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float *staged)
+{
+    static float numbers[1311];
+    for (int64_t i = 0; i < sizes_of[u]; i++) {
+        numbers[i] = number(i + 3000 * u, 0, step);
+    }
+    if (staged != NULL) {
+        upload(staged, numbers, sizes_of[u] * 4);
+        cuda(cudaStreamSynchronize(device.stream)); /* `numbers` is used again */
+    }
+    right(dpar_fsdp_set(f, u, staged != NULL ? staged : numbers), c->why.text);
+}
+
+/* The weights of unit u as they come, behind what was read before. */
+static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_device, uint16_t *to)
+{
+    right(dpar_fsdp_before(f, u, DPAR_FORWARD), c->why.text);
+    if (on_device) {
+        download(to, dpar_fsdp_weight(f, u), sizes_of[u] * 2);
+    } else {
+        memcpy(to, dpar_fsdp_weight(f, u), (size_t)sizes_of[u] * 2);
+    }
+    right(dpar_fsdp_after(f, u, DPAR_FORWARD), c->why.text);
+    return to + sizes_of[u];
+}
+
+/* Twice unit 1 is on its way into the pool when its room goes to another one: as that is wanted (0,
+ * with 1 ahead; 3, with 4 ahead), and as all that was gathered counts no longer (set). */
+static void weights(dpar_comm *c, int on_device, uint16_t *to)
+{
+    void *memory, *staged = NULL;
+    dpar_fsdp *f = weights_open(c, &memory);
+    if (on_device) {
+        right(dpar_comm_alloc(c, 1311 * 4, &staged), c->why.text);
+    }
+    for (int u = 0; u < UNITS; u++) {
+        weights_set(f, c, u, 1, (float *)staged);
+    }
+    to = weights_read(f, c, 0, on_device, to);
+    to = weights_read(f, c, 3, on_device, to);
+    to = weights_read(f, c, 4, on_device, to);
+    to = weights_read(f, c, 0, on_device, to);
+    weights_set(f, c, 4, 2, (float *)staged);
+    to = weights_read(f, c, 3, on_device, to);
+    (void)weights_read(f, c, 4, on_device, to);
+    right(dpar_fsdp_close(f), c->why.text);
+    if (on_device) {
+        dpar_comm_release(c, staged);
+    }
+    free(memory);
+}
+
+static int fsdp(dpar_comm *host, void *arg)
+{
+    static uint16_t want[2 * (700 + 260 + 33)], got[2 * (700 + 260 + 33)];
+    (void)arg;
+    begin(host);
+    memset(got, 0x7f, sizeof got);
+    weights(host, 0, want);
+    weights(device.c, 1, got);
+    CHECK(memcmp(want, got, sizeof want) == 0);
+    return end();
+}
+
 /* ---- halos ---- */
 
+/* on_device: the fields are there. c may be the host's then: what they give and take goes through
+ * the host, which waits for the device; halos that an exchange is to fill are NaN before. */
 static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_periodic, double *out,
                      int64_t room_for, int64_t *n)
 {
+    dpar_comm *const owner = on_device ? device.c : c;
+    const int moves = c->size > 1 || axes_periodic != 0;
     const char *names[1] = {"rows"};
     const int64_t cells[2] = {24, 10};
     const dpar_placement cut[1] = {dpar_shard(0)};
@@ -235,8 +330,8 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     for (k = 0; k < 2; k++) {
         f[k].halo = &h;
         f[k].type = DPAR_F64;
-        f[k].mem = on_device ? c->mem : NULL;
-        right(dpar_comm_alloc(c, *n * 8, &data), c->why.text);
+        f[k].mem = owner->mem;
+        right(dpar_comm_alloc(owner, *n * 8, &data), owner->why.text);
         f[k].data = data;
         for (i = 0; i < *n; i++) {
             out[i] = number(i + 1000 * k, c->rank, 0);
@@ -251,11 +346,16 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     right(dpar_halo_exchange_bytes(c, f, 2, NULL, &bytes, &why), why.text);
     memory = room(bytes);
     right(dpar_halo_exchange_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
+    if (!adjoint && c != owner) {
+        dpar_halo_exchange_poison(x);
+        CHECK_INT(dpar_halo_exchange_unpoisoned(x, &why), moves ? DPAR_E_ARG : DPAR_OK);
+    }
     for (turn = 0; turn < 3; turn++) {
         right(adjoint ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x),
               c->why.text);
         right(dpar_halo_exchange_end(x), c->why.text);
     }
+    right(c != owner ? dpar_halo_exchange_unpoisoned(x, &why) : (dpar_status)DPAR_OK, why.text);
     for (k = 0; k < 2; k++) {
         if (on_device) {
             download(out + k * *n, f[k].data, *n * 8);
@@ -265,7 +365,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     }
     right(dpar_halo_exchange_close(x), c->why.text);
     for (k = 0; k < 2; k++) {
-        dpar_comm_release(c, f[k].data);
+        dpar_comm_release(owner, f[k].data);
     }
     free(memory);
 }
@@ -278,14 +378,17 @@ static int halos(dpar_comm *host, void *arg)
     begin(host);
     for (adjoint = 0; adjoint < 2; adjoint++) {
         for (periodic = 0; periodic < 4; periodic += 3) { /* on axes of 1, 2, 3, 4 ranks */
+            dpar_comm *const over[2] = {device.c, host};
             int64_t n = 0, m = 0;
             exchange(host, 0, adjoint, periodic, want, 2000, &n);
-            exchange(device.c, 1, adjoint, periodic, got, 2000, &m);
-            CHECK_INT(n, m);
-            CHECK(memcmp(want, got, (size_t)n * 16) == 0);
-            if (memcmp(want, got, (size_t)n * 16) != 0) {
-                printf("   halo, adjoint %d, periodic %d, rank %d of %d\n", adjoint, periodic,
-                       (int)host->rank, (int)host->size);
+            for (int way = 0; way < 2; way++) {
+                exchange(over[way], 1, adjoint, periodic, got, 2000, &m);
+                CHECK_INT(n, m);
+                CHECK(memcmp(want, got, (size_t)n * 16) == 0);
+                if (memcmp(want, got, (size_t)n * 16) != 0) {
+                    printf("   halo, adjoint %d, periodic %d, rank %d of %d, over %s\n", adjoint,
+                           periodic, (int)host->rank, (int)host->size, way ? "the host" : "NCCL");
+                }
             }
         }
     }
@@ -380,6 +483,7 @@ int main(int argc, char **argv)
 {
     const char *wanted = argc > 1 ? argv[1] : NULL;
     section("ddp", ddp, wanted);
+    section("fsdp", fsdp, wanted);
     section("halos", halos, wanted);
     section("graph", graph, wanted);
     section("halo_kernels", halo_kernels, wanted);
