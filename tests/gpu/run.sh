@@ -146,13 +146,14 @@ nvcc_build() {
 
 # ---- build ----
 
+missing="no $([ -n "$nccl_library" ] && echo nvcc || echo 'nccl.h with libnccl.so.2')"
 programs=
 if has dpar_cuda.h tests/gpu/kernels.cc; then
     programs=kernels
     if [ -n "$cuda" ]; then
         programs="nvcc_kernels $programs"
     else
-        skipped nvcc 'not found'
+        skipped 'kernels by nvcc' 'no nvcc'
     fi
 else
     skipped kernels 'no dpar_cuda.h or no test of it'
@@ -163,7 +164,7 @@ if has dpar_nccl.h tests/gpu/nccl.c; then
     if [ -n "$nccl_library" ] && [ -n "$cuda" ]; then
         programs="real_nccl real_nccl_linked $programs"
     else
-        skipped real_nccl "no $([ -n "$nccl_library" ] && echo nvcc || echo 'nccl.h with libnccl.so.2')"
+        skipped real_nccl "$missing"
     fi
 else
     skipped nccl 'no dpar_nccl.h or no test of it'
@@ -174,7 +175,7 @@ if has dpar_cuda.h && has dpar_nccl.h; then
         parts="$parts nvcc_cuda nvcc_loads nvcc_linked"
         for name in $nvcc_programs; do programs="nvcc_$name nvcc_${name}_whole $programs"; done
     else
-        [ -z "$cuda" ] || skipped "$nvcc_programs by nvcc" 'no nccl.h with libnccl.so.2'
+        skipped "$(echo $nvcc_programs) by nvcc" "$missing"
     fi
     for name in $rank_tests; do programs="rank_$name $programs"; done
     for name in $examples; do programs="example_$name $programs"; done
