@@ -39296,7 +39296,7 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
         return DPAR_OK;
     }
     *m = dpari_spatial_spread(s, d, n, &most);
-    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m;
+    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
     if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -39326,17 +39326,20 @@ static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_
     if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
         v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
         v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
-        n > dpari_spatial_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim # of # points, kernel #, stride #: from 0 (dilation, pads too) to "
-                         "2^30",
-                         d, n, v->kernel, v->stride);
+        s->extent[d] < 0 || n > dpari_spatial_limit) {
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim # of # points, kernel #, stride #: from 0 (dilation, pads, extent too) "
+            "to 2^30",
+            d, n, v->kernel, v->stride);
     }
-    if (s->kind != DPAR_CONVOLUTION) {
-        return dpari_spatial_other(s, d, m, why);
+    st = s->kind == DPAR_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
+                                     : dpari_spatial_other(s, d, m, why);
+    if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
+                       *m, 0);
     }
-    st = dpar_window_outputs(v, n, m, why);
-    if (st == DPAR_OK && s->padding[d] == DPAR_PAD_REFLECT &&
+    if (st == DPAR_OK && s->kind == DPAR_CONVOLUTION && s->padding[d] == DPAR_PAD_REFLECT &&
         (v->pad_low >= n || v->pad_high >= n)) {
         st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
                        d, v->pad_low, v->pad_high, n);
@@ -39405,7 +39408,7 @@ DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, i
 {
     int64_t m, lo = 0, hi = 0;
     dpar_taps t;
-    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims ||
+    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
         dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
         return DPAR_E_ARG;
     }
@@ -39549,6 +39552,10 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
 {
     dpar_status st = DPAR_OK;
     int32_t d;
+    if (s->in.dims < 0 || s->in.dims > DPAR_MAX_DIMS || s->in.mesh.size < 1) {
+        return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
+                         s->in.dims, s->in.mesh.size, 0, 0);
+    }
     if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
         s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
         return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
@@ -59547,7 +59554,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
         double seconds;
         int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < n; k++) {
+        for (k = 0; k < n && o.ordered; k++) { /* the first way, which is none, judges the fields */
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */

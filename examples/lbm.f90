@@ -627,11 +627,26 @@ contains
             if (s%steps > 0 .and. t >= s%steps) exit
             if (s%steps > 0 .or. mod(t, 2 * s%n) /= 0) cycle
             call centre_lines(b, b%f, line)
+            call steady(b, line, t)
             change = maxval(abs(line - old)) / s%u / 2
             old = line
             if (change < s%until) exit
         end do
         call centre_lines(b, b%f, line)
+        call steady(b, line, t)
+    end subroutine
+
+    ! Nothing is faster than a cell a step, or no number at all: then the flow has blown up.
+    subroutine steady(b, line, t)
+        type(block), intent(in) :: b
+        real(wp), intent(in) :: line(:, :)
+        integer, intent(in) :: t
+        if (all(abs(line) < 1)) return
+        if (dpar_rank(b%world) == 0) write (error_unit, '(a,i0,a)') &
+            "lbm: blown up by step ", t, ": more cells, a smaller re or u"
+        flush (error_unit)
+        call need(dpar_barrier(b%world), "barrier")
+        stop 1, quiet=.true.
     end subroutine
 
     ! What the words say; *fault: a sentence, blank when all is fine.
@@ -648,6 +663,7 @@ contains
             if (fault == "") call setting(s, word, fault)
             if (fault /= "") return
         end do
+        if (s%table .and. (s%n < 16 .or. s%re < 100)) fault = "a table begins with n=16 and re=100"
         if (s%span == s%n) fault = "span is n: span=0 is the cube with walls all round"
     end subroutine
 

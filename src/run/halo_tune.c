@@ -73,7 +73,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
         double seconds;
         int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < n; k++) {
+        for (k = 0; k < n && o.ordered; k++) { /* the first way, which is none, judges the fields */
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */

@@ -99,6 +99,13 @@ refusals() {
     refuses "no setting is as long" n=$(printf '%0200d' 8)
     refuses 'no grid of 17 ranks' 17 n=8 # 17 is no product of two numbers up to 8
     refuses 'no grid of 257 ranks' 257 n=64 table
+    refuses 'a table begins with n=16 and re=100' n=8 table
+    refuses 'a table begins with n=16 and re=100' n=64 re=99 table
+    # a flow that blows up ends with a sentence, whether it is to settle or to take so many steps
+    for words in '1 n=8' '2 n=4 steps=20000'; do
+        timeout 60 ./lbm $words re=100000 u=0.3 quiet > now.out 2> now.err
+        [ $? -eq 1 ] && grep -q '^lbm: blown up by step [0-9]' now.err || { echo "lbm $words: not blown up"; exit 1; }
+    done
 }
 
 words() {

@@ -907,6 +907,9 @@ static void tunes(dpar_comm *c, int star, int shared)
     }
     CHECK_INT(dpar_halo_exchange_tune(memory, need - 64, c, &f, 1, &o, &best, &why), DPAR_E_ROOM);
     CHECK(best.seconds == 0.0);
+    h.grid.dims = 1 << 20; /* not from dpar_layout_init */
+    CHECK_INT(dpar_halo_exchange_tune(memory, need, c, &f, 1, &o, &best, &why), DPAR_E_ARG);
+    h.grid.dims = 2;
     CHECK_INT(dpar_halo_exchange_tune(memory, need, c, &f, 1, &o, &best, &why), DPAR_OK);
     CHECK(best.way >= DPAR_HALO_MESSAGES && best.way <= DPAR_HALO_DIRECT && best.seconds > 0.0);
     CHECK(best.ordered == 0 || (best.ordered == 1 && !shared));

@@ -1337,6 +1337,14 @@ static int refusals(dpar_comm *c)
     s.window[0].pad_high = INT64_MAX;
     bad += dpar_spatial_taps(&s, 0, 7, &taps) != DPAR_OK || taps.first != 7 || taps.padded != 1;
     s.window[0].pad_low = s.window[0].pad_high = 0;
+    s.window[0].kernel = 3;
+    s.extent[0] = 6;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_OK;
+    s.extent[0] = 7; /* there are 6 */
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.extent[0] = INT64_MIN;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_RANGE;
+    s.extent[0] = 0;
     s.window[0].kernel = 9; /* does not fit */
     bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
     s.window[0].kernel = 3;
@@ -1351,6 +1359,13 @@ static int refusals(dpar_comm *c)
     s.kind = DPAR_INTERPOLATION; /* to how many? */
     bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
     s.kind = 9;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.kind = DPAR_CONVOLUTION;
+    s.padding[0] = DPAR_PAD_ZERO;
+    s.in.dims = 1 << 20; /* not from dpar_layout_init */
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    bad += dpar_spatial_taps(&s, 1 << 19, 0, &taps) != DPAR_E_ARG;
+    memset(&s, 0, sizeof s);
     bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
     return bad;
 }
