@@ -226,12 +226,14 @@ run_gpt() { # seed
     if [ "$1" = 0 ]; then
         gpt '--gelu --layer-norm --untied' --ranks 4 --pp 2 --tp 2 --sp --schedule zb-h1
         gpt '' --ranks 4 --dp 2 --cp 2 --zero 2
+        gpt '--experts 4 --balance 0.01' --ranks 2 --tp 2 --zero 0
         "$bin/train_gpt" $model --ranks 2 --zero 3 --save "$said.half" --every 2 --kill 2:1 > "$said" 2>&1
         [ $? = 1 ] && grep -q 'rank 1 was killed' "$said" || { echo 'failed: a rank that dies'; cat "$said"; exit 1; }
         gpt '' --ranks 2 --tp 2 --zero 0 --resume "$said.half"
         return
     fi
-    GPT_CUBLAS=$bin/fake_cublas.so FAKE_CUBLAS_SAID=$said.products gpt '--gelu' --ranks 1 --zero 0
+    GPT_CUBLAS=$bin/fake_cublas.so FAKE_CUBLAS_SAID=$said.products \
+        gpt '--gelu --width 20 --heads 1 --groups 1' --ranks 1 --zero 0 # a head wider than a block of attention
     grep -q '^[1-9][0-9]* products' "$said.products" || { echo 'failed: cuBLAS was not asked'; exit 1; }
     gpt '' --ranks 2 --cp 2 --ulysses
     gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
