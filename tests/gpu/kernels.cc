@@ -8,18 +8,18 @@
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
  *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
  *
- * Arguments: a seed; "few": an eighth of the random cases; "big": more than 2^31 elements too (a real
- * device with 20 GB). */
+ * Arguments: a seed; "few": an eighth of the random cases; "big": arrays of more than 2^31 elements
+ * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #define DPAR_NO_SHOW
 #include "dpar_cuda.h"
 
 #include "check.h"
+#include "samples.h"
 
-#include <algorithm>
+#include <functional>
 #include <stdlib.h>
-#include <vector>
 
 typedef std::vector<unsigned char> bytes_of;
 
@@ -50,14 +50,9 @@ static int64_t below(int64_t n)
 
 static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
 
-static int is_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 /* ---- memory on both sides ---- */
 
-enum { GUARD = 64, POISON = 0xa5 };
+enum { GUARD = 64 };
 
 /* An array in the host's memory and one in the device's, of one content; `odd` bytes off 256, with
  * guards before and behind. */
@@ -102,16 +97,6 @@ struct twin {
     int same(int32_t type, double relative);
 };
 
-static double read_at(const void *at, int64_t i, int32_t type)
-{
-    switch (type) {
-    case DPAR_F64: return ((const double *)at)[i];
-    case DPAR_F32: return (double)((const float *)at)[i];
-    case DPAR_BF16: return (double)dpari_cuda_from_bf16(((const uint16_t *)at)[i]);
-    default: return (double)dpari_cuda_from_f16(((const uint16_t *)at)[i]);
-    }
-}
-
 static void write_at(void *at, int64_t i, int32_t type, double v)
 {
     switch (type) {
@@ -137,44 +122,16 @@ void twin::fill(int32_t type, int wild)
     give();
 }
 
-/* NaN is NaN; else |difference| <= relative * (both + within): what cancels has errors of what it
- * was made of. */
-static double within = 1e-30;
-static int near_enough(double a, double b, double relative)
-{
-    return a != a || b != b ? a != a && b != b
-                            : a == b || fabs(a - b) <= relative * (fabs(a) + fabs(b) + within);
-}
-
-/* Is what the device has what the host has? relative < 0: bit by bit (a NaN of f64, that came out
- * of arithmetic, is a NaN); the guards too. */
+/* Is what the device has what the host has, as `alike` says? The guards too. */
 int twin::same(int32_t type, double relative)
 {
     const bytes_of made = taken();
-    const int64_t width = dpar_type_bytes(type);
     if (memcmp(made.data(), here.data(), GUARD) != 0 ||
         memcmp(made.data() + GUARD + bytes, here.data() + GUARD + bytes, GUARD) != 0) {
         printf("a guard was written\n");
         return 0;
     }
-    for (int64_t i = 0; i < bytes / width; i++) {
-        const unsigned char *x = made.data() + GUARD + i * width,
-                            *y = here.data() + GUARD + i * width;
-        if (memcmp(x, y, (size_t)width) == 0) {
-            continue;
-        }
-        if (is_float(type)) {
-            const double a = read_at(made.data() + GUARD, i, type), b = read_at(h(), i, type);
-            if ((relative >= 0.0 && near_enough(a, b, relative)) ||
-                (relative < 0.0 && type == DPAR_F64 && a != a && b != b)) {
-                continue;
-            }
-            printf("element %lld of %lld: %.17g on the device, %.17g on the host\n", (long long)i,
-                   (long long)(bytes / width), a, b);
-        }
-        return 0;
-    }
-    return 1;
+    return alike(made.data() + GUARD, h(), bytes / dpar_type_bytes(type), type, relative);
 }
 
 static int64_t odd_place(int32_t type)
@@ -946,20 +903,10 @@ static void test_optimize(void)
         if (has_rest && n > 0) { /* both halves together: an f32 */
             const bytes_of high = w.taken(), low = rest.taken();
             for (int64_t i = 0; i < n; i++) {
-                uint16_t a, c;
-                int16_t b, d;
-                float made, expected;
-                uint32_t bits;
-                memcpy(&a, high.data() + GUARD + 2 * i, 2);
-                memcpy(&b, low.data() + GUARD + 2 * i, 2);
-                memcpy(&c, (unsigned char *)w.h() + 2 * i, 2);
-                memcpy(&d, (unsigned char *)rest.h() + 2 * i, 2);
-                bits = ((uint32_t)a << 16) + (uint32_t)(int32_t)b;
-                memcpy(&made, &bits, 4);
-                bits = ((uint32_t)c << 16) + (uint32_t)(int32_t)d;
-                memcpy(&expected, &bits, 4);
-                if (!near_enough((double)made, (double)expected, f32 ? 1e-6 : 1.3e-7)) {
-                    CHECK_NEAR((double)made, (double)expected, 1e-6);
+                const double made = (double)whole_of(high.data() + GUARD, low.data() + GUARD, i);
+                const double expected = (double)whole_of(w.h(), rest.h(), i);
+                if (!near_enough(made, expected, f32 ? 1e-6 : 1.3e-7)) {
+                    CHECK_NEAR(made, expected, 1e-6);
                     break;
                 }
             }
@@ -1029,6 +976,20 @@ static void test_gather(void)
     }
 }
 
+/* Done by both tables, on either side's arrays. */
+static void scatter_both(dpar_mem_scatter s, twin &to, twin &from, twin &at, double relative)
+{
+    s.to = to.d();
+    s.from = from.d();
+    s.index.at = at.d();
+    CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
+    s.to = to.h();
+    s.from = from.h();
+    s.index.at = at.h();
+    CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
+    CHECK(to.same(s.type, relative));
+}
+
 static void test_scatter(void)
 {
     for (int turn = 0; turn < rounds * 10; turn++) {
@@ -1044,15 +1005,7 @@ static void test_scatter(void)
         s.rows = rows;
         s.width = width;
         s.type = type;
-        s.to = to.d();
-        s.from = from.d();
-        s.index.at = at.d();
-        CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
-        s.to = to.h();
-        s.from = from.h();
-        s.index.at = at.h();
-        CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
-        CHECK(to.same(type, type == DPAR_F32 ? 0.0 : -1.0)); /* payloads of NaN aside */
+        scatter_both(s, to, from, at, type == DPAR_F32 ? 0.0 : -1.0); /* payloads of NaN aside */
     }
 }
 
@@ -1083,9 +1036,6 @@ static void test_scatter_order(void)
         s.rows = rows;
         s.width = width;
         s.type = DPAR_F32;
-        s.to = to.d();
-        s.from = from.d();
-        s.index.at = at.d();
         gpu.scratch_bytes = turn % 2 ? bytes : 16 * 2500; /* windows of 2500 rows */
         for (int64_t left = rows; left > 0; left -= gpu.scratch_bytes / 16) {
             launches += 2;
@@ -1094,13 +1044,8 @@ static void test_scatter_order(void)
             }
         }
         gpu.launches = 0;
-        CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
+        scatter_both(s, to, from, at, -1.0);
         CHECK_INT(gpu.launches, launches);
-        s.to = to.h();
-        s.from = from.h();
-        s.index.at = at.h();
-        CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
-        CHECK(to.same(DPAR_F32, -1.0));
     }
     gpu.scratch_bytes = bytes;
 }
@@ -1723,67 +1668,7 @@ static void test_measure(void)
     CHECK_INT(strlen(small), 9);
 }
 
-/* ---- past 2^31 elements: a real device, 20 GB ---- */
-
-static void test_big(void)
-{
-    const int64_t n = (INT64_C(1) << 31) + 12345;
-    void *a = NULL, *b = NULL;
-    dpar_mem_span span;
-    dpar_mem_box box;
-    dpar_mem_finite f;
-    twin found(8, 0), sum(8, 0);
-    dpar_mem_squares q;
-    uint16_t last[3] = {0, 0, 0};
-    CHECK(cudaMalloc(&a, (size_t)(2 * n)) == cudaSuccess);
-    CHECK(cudaMalloc(&b, (size_t)(4 * n)) == cudaSuccess);
-    memset(&span, 0, sizeof span);
-    span.to = a;
-    span.count = n;
-    span.to_type = DPAR_BF16;
-    span.scale = 0.5;
-    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK); /* all 0.5 */
-    span.to = b;
-    span.from = a;
-    span.to_type = DPAR_F32;
-    span.from_type = DPAR_BF16;
-    span.scale = 3.0;
-    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK); /* all 1.5 */
-    memset(&q, 0, sizeof q);
-    q.in = b;
-    q.count = n;
-    q.type = DPAR_F32;
-    q.sum = (double *)sum.d();
-    CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
-    *(double *)sum.h() = 2.25 * (double)n; /* exact */
-    CHECK(sum.same(DPAR_F64, 0.0));
-    memset(&box, 0, sizeof box); /* the f32 back into bf16, backward */
-    box.to = (uint16_t *)a + n - 1;
-    box.from = b;
-    box.to_type = box.through = DPAR_BF16;
-    box.from_type = DPAR_F32;
-    box.dims = 1;
-    box.extent[0] = n;
-    box.to_stride[0] = -1;
-    box.from_stride[0] = 1;
-    CHECK_INT(device.move(device.ctx, &box, 1), DPAR_OK);
-    const uint16_t nan = 0x7fc0;
-    CHECK_INT(device.wait(device.ctx), DPAR_OK);
-    CHECK(cudaMemcpy(last, a, 2, cudaMemcpyDeviceToHost) == cudaSuccess);
-    CHECK(cudaMemcpy(last + 1, (uint16_t *)a + n - 1, 2, cudaMemcpyDeviceToHost) == cudaSuccess);
-    CHECK(last[0] == 0x3fc0 && last[1] == 0x3fc0); /* 1.5 */
-    CHECK(cudaMemcpy((uint16_t *)a + n - 3, &nan, 2, cudaMemcpyHostToDevice) == cudaSuccess);
-    memset(&f, 0, sizeof f);
-    f.in = a;
-    f.count = n;
-    f.type = DPAR_BF16;
-    f.found = (int64_t *)found.d();
-    CHECK_INT(device.finite(device.ctx, &f), DPAR_OK);
-    *(int64_t *)found.h() = n - 3;
-    CHECK(found.same(DPAR_I64, -1.0));
-    cudaFree(a);
-    cudaFree(b);
-}
+#include "big.h"
 
 /* A kernel that faults while nobody waits for it: closing says so. The last thing: the device is
  * lost then. */
@@ -1806,31 +1691,8 @@ static void test_last_fault()
 #endif
 }
 
-int main(int argc, char **argv)
+static void test_all(void)
 {
-    dpar_cuda_options options;
-    dpar_why why;
-    int big = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "big") == 0) {
-            big = 1;
-        } else if (strcmp(argv[i], "few") == 0) {
-            rounds = 1;
-        } else {
-            random_state = random_state * 31 + strtoull(argv[i], NULL, 10) * 2 + 1;
-        }
-    }
-    memset(&options, 0, sizeof options);
-    if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
-        printf("%s\n", why.text);
-        return 77;
-    }
-    options.fast = 1;
-    CHECK_INT(dpar_cuda_open(&fast, &options, NULL), DPAR_OK);
-    dpar_cuda_mem(&gpu, &device);
-    dpar_cuda_mem(&fast, &quick);
-    host = dpar_mem_host();
     test_numbers();
     test_places();
     test_boxes();
@@ -1856,8 +1718,37 @@ int main(int argc, char **argv)
     test_devices();
     test_graph();
     test_measure();
-    if (big) {
-        test_big();
+}
+
+int main(int argc, char **argv)
+{
+    dpar_cuda_options options;
+    dpar_why why;
+    int big = 0; /* the exponent */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "big") == 0) {
+            big = i + 1 < argc ? atoi(argv[++i]) : 31;
+        } else if (strcmp(argv[i], "few") == 0) {
+            rounds = 1;
+        } else {
+            random_state = random_state * 31 + strtoull(argv[i], NULL, 10) * 2 + 1;
+        }
+    }
+    memset(&options, 0, sizeof options);
+    if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
+        printf("%s\n", why.text);
+        return 77;
+    }
+    options.fast = 1;
+    CHECK_INT(dpar_cuda_open(&fast, &options, NULL), DPAR_OK);
+    dpar_cuda_mem(&gpu, &device);
+    dpar_cuda_mem(&fast, &quick);
+    host = dpar_mem_host();
+    if (big > 0) {
+        test_big((INT64_C(1) << big) + 12345);
+    } else {
+        test_all();
     }
     CHECK_INT(dpar_cuda_close(&fast), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);

@@ -91,6 +91,7 @@ build() {
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
     fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -DDPAR_STATIC -Wno-error tests/gpu/kernels.cc ;;
+    gpu_kernels) cxx gpu_kernels -DSMALL -x c++ bench/gpu_kernels.cu -x none ;;
     strategies) linked strategies $CXX $cxx_flags -DDPAR_APART tests/gpu/strategies.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
     nccl_mpi) (CC=mpicc.openmpi && c nccl_mpi -DUSE_MPI tests/gpu/nccl.c) ;;
@@ -149,7 +150,7 @@ nvcc_build() {
 missing="no $([ -n "$nccl_library" ] && echo nvcc || echo 'nccl.h with libnccl.so.2')"
 programs=
 if has dpar_cuda.h tests/gpu/kernels.cc; then
-    programs=kernels
+    programs='gpu_kernels kernels'
     if [ -n "$cuda" ]; then
         programs="nvcc_kernels $programs"
     else
@@ -313,6 +314,8 @@ one() {
     cuda) run cuda.sh sh tests/gpu/cuda_test.sh ;;
     gpt) run_gpt "$seed" ;;
     examples) run_examples "$seed" ;;
+    big) run "kernels, arrays of 2^20 elements and some" "$bin/kernels" big 20 ;; # past 2^31 on a device
+    gpu_kernels) run "gpu_kernels, rows compared with the host's" "$bin/gpu_kernels" ;;
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
@@ -327,7 +330,7 @@ case " $programs " in
     items="$items examples:0 examples:1 gpt:0 gpt:1"
     ;;
 esac
-case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1" ;; esac
+case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 big:0 gpu_kernels:1" ;; esac
 case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7" ;; esac
 case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
 items="$items fake_nccl_test: fake_test: cuda:"

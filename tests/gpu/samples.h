@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* samples - is what an operation made of arrays of a device what the host's table (dpar_mem_host)
+ * makes of parts of them? For arrays that are too large to be done by the host as a whole: some
+ * stretches, the beginning, the end, those about powers of two, are taken before the operation
+ * runs, the host does the same to them, and afterwards both are compared.
+ *
+ *     samples x;
+ *     for (stretch p : stretches(n, 1)) {
+ *         span.from = x.in(from, p, DPAR_F32);
+ *         span.to = x.out(to, p, DPAR_F32, -1.0);
+ *         span.count = p.count;
+ *         host.span(host.ctx, &span, 1);
+ *     }
+ *     device.span(device.ctx, &the_whole_span, 1);
+ *     CHECK(x.same());
+ *
+ * Work is on the default stream. C++; dpar_cuda.h comes first. */
+#ifndef DPAR_SAMPLES_H
+#define DPAR_SAMPLES_H
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <vector>
+
+enum { POISON = 0xa5 };
+
+/* ---- numbers ---- */
+
+static int is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* As the host's table makes a double of it. */
+static double read_at(const void *at, int64_t i, int32_t type)
+{
+    static const dpar_mem table = dpar_mem_host();
+    dpar_mem_span one = {};
+    double wide = 0.0;
+    one.to = &wide;
+    one.to_type = DPAR_F64;
+    one.from = (const unsigned char *)at + i * dpar_type_bytes(type);
+    one.from_type = type;
+    one.count = 1;
+    one.scale = 1.0;
+    return table.span(table.ctx, &one, 1) == DPAR_OK ? wide : (double)NAN;
+}
+
+/* The F32 whose halves are a BF16 and the rest of it: mem.h, optimize. */
+static float whole_of(const void *high, const void *low, int64_t i)
+{
+    const uint32_t bits = ((uint32_t)((const uint16_t *)high)[i] << 16) +
+                          (uint32_t)(int32_t)((const int16_t *)low)[i];
+    float whole;
+    memcpy(&whole, &bits, sizeof whole);
+    return whole;
+}
+
+/* NaN is NaN; else |difference| <= relative * (both + within): what cancels has errors of what it
+ * was made of. */
+static double within = 1e-30;
+static int near_enough(double a, double b, double relative)
+{
+    return a != a || b != b ? a != a && b != b
+                            : a == b || fabs(a - b) <= relative * (fabs(a) + fabs(b) + within);
+}
+
+/* Are n elements what the host has? relative < 0: bit by bit (a NaN of f64, that came out of
+ * arithmetic, is a NaN). Says which is not. */
+static int alike(const void *made, const void *expected, int64_t n, int32_t type, double relative)
+{
+    const int64_t width = dpar_type_bytes(type);
+    if (n <= 0 || memcmp(made, expected, (size_t)(n * width)) == 0) {
+        return 1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const unsigned char *x = (const unsigned char *)made + i * width;
+        const unsigned char *y = (const unsigned char *)expected + i * width;
+        if (memcmp(x, y, (size_t)width) == 0) {
+            continue;
+        }
+        if (!is_float(type)) {
+            printf("element %lld of %lld: other bits on the device\n", (long long)i, (long long)n);
+            return 0;
+        }
+        const double a = read_at(made, i, type), b = read_at(expected, i, type);
+        if (relative >= 0.0 ? !near_enough(a, b, relative) : type != DPAR_F64 || a == a || b == b) {
+            printf("element %lld of %lld: %.17g on the device, %.17g on the host\n", (long long)i,
+                   (long long)n, a, b);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- stretches ---- */
+
+struct stretch {
+    int64_t first, count;
+};
+
+/* Of [0, n): the beginning, the end, those about powers of two; the first of each a multiple of
+ * `grain`, `each` elements, or as many as there are. */
+static std::vector<stretch> stretches(int64_t n, int64_t grain, int64_t each = 256)
+{
+    std::vector<int64_t> at = {0, n - each};
+    std::vector<stretch> made;
+    for (int64_t power = 2 * each; power < n; power *= 2) {
+        at.push_back(power - each / 2);
+    }
+    for (int64_t first : at) {
+        first = std::max<int64_t>(0, first) / grain * grain;
+        if (first < n) {
+            made.push_back({first, std::min(each, n - first)});
+        }
+    }
+    if (!made.empty()) { /* to the very end, whatever the grain has cut off */
+        made[1].count = n - made[1].first;
+    }
+    return made;
+}
+
+/* The elements of so many rows. */
+static stretch rows_of(stretch p, int64_t width)
+{
+    return {p.first * width, p.count * width};
+}
+
+/* ---- samples ---- */
+
+struct samples {
+    enum { IN, OUT, BOTH, REST };
+    struct part {
+        unsigned char *there;
+        std::vector<unsigned char> here, was;
+        int64_t count;
+        int32_t type;
+        int way;
+        double relative, about;
+    };
+    std::vector<part> parts;
+    int lost = 0; /* copies that failed */
+
+    /* Elements of an array that the operation only reads: afterwards they are as they were. */
+    void *in(const void *base, stretch p, int32_t type)
+    {
+        return take(base, p, type, IN, -1.0);
+    }
+    /* That it writes: poison until then. Compared as `alike` does, with `within` as it is now. */
+    void *out(void *base, stretch p, int32_t type, double relative)
+    {
+        return take(base, p, type, OUT, relative);
+    }
+    /* That it reads and writes. */
+    void *both(void *base, stretch p, int32_t type, double relative)
+    {
+        return take(base, p, type, BOTH, relative);
+    }
+    /* The 16 bits behind weights that were the last: both are compared as one F32, as the weights
+     * are. */
+    void *rest(void *base, stretch p)
+    {
+        return take(base, p, DPAR_BF16, REST, 0.0);
+    }
+    /* Ask once, behind the operation. */
+    int same();
+
+  private:
+    void *take(const void *base, stretch p, int32_t type, int way, double relative);
+    int same_part(size_t k);
+    std::vector<unsigned char> now(const part &p);
+};
+
+void *samples::take(const void *base, stretch p, int32_t type, int way, double relative)
+{
+    const int64_t width = dpar_type_bytes(type);
+    part s;
+    s.there = (unsigned char *)const_cast<void *>(base) + p.first * width;
+    s.here.assign((size_t)(p.count * width), (unsigned char)POISON);
+    s.count = p.count;
+    s.type = type;
+    s.way = way;
+    s.relative = relative;
+    s.about = within;
+    lost += cudaDeviceSynchronize() != cudaSuccess;
+    lost += (way == OUT ? cudaMemset(s.there, POISON, s.here.size())
+                        : cudaMemcpy(s.here.data(), s.there, s.here.size(),
+                                     cudaMemcpyDeviceToHost)) != cudaSuccess;
+    if (way != IN) {
+        s.was = s.here;
+    }
+    parts.push_back(std::move(s));
+    return parts.back().here.data();
+}
+
+std::vector<unsigned char> samples::now(const part &p)
+{
+    std::vector<unsigned char> made(p.here.size());
+    lost += cudaMemcpy(made.data(), p.there, made.size(), cudaMemcpyDeviceToHost) != cudaSuccess;
+    return made;
+}
+
+int samples::same_part(size_t k)
+{
+    const part &p = parts[k];
+    const int zeros =
+        std::all_of(p.here.begin(), p.here.end(), [](unsigned char c) { return c == 0; });
+    if (p.way == REST) { /* compared with the weights before it */
+        return 1;
+    }
+    if (p.way != IN && p.count > 0 && (p.here == p.was || zeros)) {
+        printf("the host made nothing of %lld elements (part %lld, type %d)\n", (long long)p.count,
+               (long long)k, (int)p.type);
+        return 0;
+    }
+    const std::vector<unsigned char> made = now(p);
+    within = p.about;
+    if (k + 1 == parts.size() || parts[k + 1].way != REST) {
+        return alike(made.data(), p.here.data(), p.count, p.type, p.relative);
+    }
+    const part &low = parts[k + 1];
+    const std::vector<unsigned char> rest = now(low);
+    std::vector<float> a, b;
+    for (int64_t i = 0; i < p.count; i++) {
+        a.push_back(whole_of(made.data(), rest.data(), i));
+        b.push_back(whole_of(p.here.data(), low.here.data(), i));
+    }
+    return alike(a.data(), b.data(), p.count, DPAR_F32, p.relative);
+}
+
+int samples::same()
+{
+    const double before = within;
+    int all = !parts.empty();
+    lost += cudaDeviceSynchronize() != cudaSuccess;
+    for (size_t k = 0; k < parts.size(); k++) {
+        all = same_part(k) && all;
+    }
+    within = before;
+    return all && lost == 0;
+}
+
+#endif
