@@ -306,19 +306,6 @@ static void halo(const arrays &a, const arrays &b)
 
 /* ---- elements one after the other ---- */
 
-/* The host's part of a span. */
-static void span_expected(samples &x, const dpar_mem_span &s)
-{
-    for (stretch p : stretches(s.count, 1)) {
-        dpar_mem_span part = s;
-        part.from = x.in(s.from, p, s.from_type);
-        part.to = s.add ? x.both(s.to, p, s.to_type, -1.0) : x.out(s.to, p, s.to_type, -1.0);
-        part.count = p.count;
-        part.index = s.index + (uint64_t)p.first;
-        well(host.span(host.ctx, &part, 1));
-    }
-}
-
 static void span_row(const char *name, double each, dpar_mem_span s, const arrays &to,
                      const arrays &from)
 {
@@ -334,7 +321,7 @@ static void span_row(const char *name, double each, dpar_mem_span s, const array
         },
         [&](samples &x) {
             put(0);
-            span_expected(x, s);
+            expect_span(x, s);
         });
 }
 
@@ -385,7 +372,7 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
         [&](samples &x) {
             put(0);
             for (const dpar_mem_span &one : many) {
-                span_expected(x, one);
+                expect_span(x, one);
             }
         });
 }
@@ -412,19 +399,9 @@ static void reduce_row(const char *name, int32_t type, const arrays &a, const ar
             well(mem.reduce(mem.ctx, &r));
         },
         [&](samples &x) {
-            for (stretch p : stretches(r.count, 1)) {
-                dpar_mem_reduce part = r;
-                std::vector<unsigned char> from((size_t)(PARTS * p.count * width));
-                for (int64_t k = 0; k < PARTS; k++) {
-                    memcpy(&from[(size_t)(k * p.count * width)],
-                           x.in(a.at[0] + k * r.stride * width, p, type),
-                           (size_t)(p.count * width));
-                }
-                part.from = from.data();
-                part.to = x.out(b.at[0], p, type, -1.0);
-                part.count = part.stride = p.count;
-                well(host.reduce(host.ctx, &part));
-            }
+            r.to = b.at[0];
+            r.from = a.at[0];
+            expect_reduce(x, r);
         });
 }
 
@@ -511,35 +488,6 @@ static void sums(const arrays &a, const arrays &b, const arrays &h)
 
 /* ---- optimizers ---- */
 
-/* Stretches of a step by the host; how near results must be: as in tests/gpu/kernels.cc. */
-static void step_expected(samples &x, const dpar_mem_optimize &whole)
-{
-    const dpar_optimizer_piece &w = *whole.piece;
-    const int quick = gpu.fast && w.weight_type != DPAR_F64;
-    const int32_t moments = dpar_optimizer_moments(whole.optimizer);
-    const int32_t type = dpar_optimizer_moment_type(whole.optimizer, w.weight_type);
-    const int narrow = type == DPAR_BF16; /* within one unit of it */
-    const double weights = w.weight_type == DPAR_F32 || whole.rest != NULL
-                               ? quick ? 1e-6 : 1.3e-7
-                               : 8e-3; /* one unit of bf16 */
-    within = quick ? 1.0 : 1e-2;       /* weights cancel */
-    for (stretch p : stretches(w.count, 1)) {
-        dpar_optimizer_piece piece = w;
-        dpar_mem_optimize part = whole;
-        piece.weight = x.both(w.weight, p, w.weight_type, weights);
-        part.rest = whole.rest == NULL ? NULL : (int16_t *)x.rest(whole.rest, p);
-        piece.gradient = x.in(w.gradient, p, w.gradient_type);
-        piece.m = moments < 1 ? NULL : x.both(w.m, p, type, narrow ? 8e-3 : quick ? 1e-5 : 1.3e-7);
-        piece.v = moments < 2 ? NULL : x.both(w.v, p, type, narrow ? 8e-3 : quick ? 1e-6 : 1.3e-7);
-        part.copy = whole.copy == NULL ? NULL : x.out(whole.copy, p, whole.copy_type, 8e-3);
-        piece.count = p.count;
-        piece.index = w.index + (uint64_t)p.first;
-        part.piece = &piece;
-        well(host.optimize(host.ctx, &part));
-    }
-    within = 1e-30;
-}
-
 /* `put`: whose arrays x has, those of set k. */
 static void step_row(const char *name, double each, const dpar_mem_optimize &x,
                      const std::function<void(int)> &put)
@@ -552,7 +500,7 @@ static void step_row(const char *name, double each, const dpar_mem_optimize &x,
         },
         [&](samples &all) {
             put(0);
-            step_expected(all, x);
+            expect_step(all, x, gpu.fast);
         });
 }
 
@@ -640,19 +588,11 @@ struct rows_index {
     }
     rows_index(const rows_index &) = delete;
     rows_index &operator=(const rows_index &) = delete;
-    dpar_mem_index from(int64_t first) const
+    row_of row() const
     {
-        dpar_mem_index x = there;
-        x.at = here.data() + first;
-        return x;
+        return [this](int64_t i) { return here[(size_t)i]; };
     }
 };
-
-static const stretch &whole(void)
-{
-    static const stretch all = {0, bytes};
-    return all;
-}
 
 static void gathers(const arrays &a, const arrays &b, const rows_index &index, int64_t n,
                     int64_t width)
@@ -662,22 +602,19 @@ static void gathers(const arrays &a, const arrays &b, const rows_index &index, i
     g.rows = n;
     g.bytes = g.to_step = g.from_step = 2 * width;
     g.index = index.there;
+    const auto put = [&](int k) {
+        g.to = b.at[k];
+        g.from = a.at[k];
+    };
     row(
         "gather of rows of 8 KB", 4.0 * (double)(n * width),
         [&](int k) {
-            g.to = b.at[k];
-            g.from = a.at[k];
+            put(k);
             well(mem.gather(mem.ctx, &g));
         },
         [&](samples &x) {
-            dpar_mem_gather part = g;
-            part.from = x.in(a.at[0], whole(), DPAR_U8);
-            for (stretch p : stretches(n, 1, 2)) {
-                part.to = x.out(b.at[0], rows_of(p, width), DPAR_BF16, -1.0);
-                part.rows = p.count;
-                part.index = index.from(p.first);
-                well(host.gather(host.ctx, &part));
-            }
+            put(0);
+            expect_gather(x, g, index.row());
         });
 }
 
@@ -691,22 +628,19 @@ static void combines(const arrays &a, const arrays &b, const rows_index &index, 
     m.width = width;
     m.to_type = m.from_type = DPAR_BF16;
     m.index = index.there;
+    const auto put = [&](int k) {
+        m.to = b.at[k];
+        m.from = a.at[k];
+    };
     row(
         "combine of 2 rows of 4096 bf16", 3.0 * (double)(n * width),
         [&](int k) {
-            m.to = b.at[k];
-            m.from = a.at[k];
+            put(k);
             well(mem.combine(mem.ctx, &m));
         },
         [&](samples &x) {
-            dpar_mem_combine part = m;
-            part.from = x.in(a.at[0], whole(), DPAR_U8);
-            for (stretch p : stretches(m.rows, 1, 2)) {
-                part.to = x.out(b.at[0], rows_of(p, width), DPAR_BF16, -1.0);
-                part.rows = p.count;
-                part.index = index.from(2 * p.first);
-                well(host.combine(host.ctx, &part));
-            }
+            put(0);
+            expect_combine(x, m, index.row());
         });
 }
 
@@ -722,25 +656,21 @@ static void dots(const arrays &a, const arrays &b, const rows_index &index, int6
     d.to_type = DPAR_F32;
     d.type = DPAR_BF16;
     d.index = index.there;
+    const auto put = [&](int k) {
+        d.a = a.at[k];
+        d.b = b.at[k];
+        d.to = b.at[k] + past;
+    };
     row(
         "dot of rows of 4096 bf16", 4.0 * (double)(n * width),
         [&](int k) {
-            d.a = a.at[k];
-            d.b = b.at[k];
-            d.to = b.at[k] + past;
+            put(k);
             well(mem.dot(mem.ctx, &d));
         },
         [&](samples &x) {
-            dpar_mem_dot part = d;
-            part.b = x.in(b.at[0], {0, past}, DPAR_U8);
+            put(0);
             within = (double)width; /* products of up to 1, which cancel */
-            for (stretch p : stretches(n, 1, 2)) {
-                part.a = x.in(a.at[0], rows_of(p, width), DPAR_BF16);
-                part.to = x.out(b.at[0] + past, p, DPAR_F32, 1e-7);
-                part.rows = p.count;
-                part.index = index.from(p.first);
-                well(host.dot(host.ctx, &part));
-            }
+            expect_dot(x, d, index.row(), 1e-7);
             within = 1e-30;
         });
 }
@@ -778,7 +708,7 @@ static void scatters(const arrays &b, int zipf)
             dpar_mem_scatter all = s;
             all.from = x.in(b.at[0], {half, half}, DPAR_F32);
             all.to = x.both(b.at[0], {0, half}, DPAR_F32, -1.0);
-            all.index = index.from(0);
+            all.index.at = target.data();
             well(host.scatter(host.ctx, &all));
         });
 }
@@ -817,6 +747,7 @@ static void xents(const arrays &a, const arrays &b)
     fine(cudaMemset(lse, 0, (size_t)tokens * 8), "cudaMemset");
     memset(&x, 0, sizeof x);
     x.type = DPAR_F32;
+    x.tokens = tokens;
     x.rows = x.hi[0] = x.lo[1] = x.hi[1] = x.vocabulary = vocabulary;
     x.target = index.there;
     x.own = own;
@@ -832,25 +763,12 @@ static void xents(const arrays &a, const arrays &b)
         row(
             names[turn], (gradient ? 8.0 : 4.0) * (double)(tokens * vocabulary),
             [&](int k) {
-                x.tokens = tokens;
                 x.logits = logits.at[k];
                 well(mem.xent(mem.ctx, &x));
             },
             [&](samples &all) {
-                const double one = gpu.fast ? 1e-5 : 3e-7;
-                within = gradient ? 1e-3 : 1.0; /* the scale; logits are below 1 */
-                for (stretch p : stretches(tokens, 1, 1)) {
-                    dpar_mem_xent part = x;
-                    part.tokens = p.count;
-                    part.target = index.from(p.first);
-                    part.logits =
-                        gradient ? all.both(logits.at[0], rows_of(p, vocabulary), DPAR_F32, one)
-                                 : all.in(logits.at[0], rows_of(p, vocabulary), DPAR_F32);
-                    part.own = gradient ? NULL : all.out(own, rows_of(p, 3), DPAR_F32, one);
-                    part.lse = (double *)all.in(lse, p, DPAR_F64);
-                    well(host.xent(host.ctx, &part));
-                }
-                within = 1e-30;
+                x.logits = logits.at[0];
+                expect_xent(all, x, index.row(), gpu.fast);
             });
     }
     gpu.fast = 0;
@@ -866,27 +784,21 @@ static void merges(const arrays &a, const arrays &b)
     m.values = 128;
     m.rows = bytes / 4 / 130;
     const int64_t past = 4 * m.rows * m.values; /* the lse of each row */
+    const auto put = [&](int k) {
+        m.out = b.at[k];
+        m.lse = b.at[k] + past;
+        m.more = a.at[k];
+        m.more_lse = a.at[k] + past;
+    };
     row(
         "merge of rows of 128", 12.0 * (double)(m.rows * m.values),
         [&](int k) {
-            m.out = b.at[k];
-            m.lse = b.at[k] + past;
-            m.more = a.at[k];
-            m.more_lse = a.at[k] + past;
+            put(k);
             well(mem.merge(mem.ctx, &m));
         },
         [&](samples &x) {
-            within = 1.0;
-            for (stretch p : stretches(m.rows, 1, 4)) {
-                dpar_mem_merge part = m;
-                part.rows = p.count;
-                part.out = x.both(b.at[0], rows_of(p, m.values), DPAR_F32, 2e-7);
-                part.lse = x.both(b.at[0] + past, p, DPAR_F32, 2e-7);
-                part.more = x.in(a.at[0], rows_of(p, m.values), DPAR_F32);
-                part.more_lse = x.in(a.at[0] + past, p, DPAR_F32);
-                well(host.merge(host.ctx, &part));
-            }
-            within = 1e-30;
+            put(0);
+            expect_merge(x, m);
         });
 }
 
@@ -908,27 +820,16 @@ static void quantizes(const arrays &a, const arrays &b, int32_t code_type)
     for (int back = 0; back < 2; back++) {
         static const char *const names[] = {"quantize to f8, blocks of 128", "dequantize of f8",
                                             "quantize to i8, blocks of 128", "dequantize of i8"};
-        const auto act = [&](const dpar_mem &table, const dpar_mem_quantize &one) {
-            well(back ? table.dequantize(table.ctx, &one) : table.quantize(table.ctx, &one));
-        };
         row(
-            names[2 * (code_type == DPAR_I8) + back], (double)q.count * (5.0 + 4.0 / (double)BLOCK),
+            names[2 * (code_type == DPAR_I8) + back],
+            (double)q.count * (5.0 + 4.0 / (double)BLOCK),
             [&](int k) {
                 put(k);
-                act(mem, q);
+                well(back ? mem.dequantize(mem.ctx, &q) : mem.quantize(mem.ctx, &q));
             },
             [&](samples &x) {
                 put(0);
-                for (stretch p : stretches(q.count / BLOCK, 1, 2)) {
-                    dpar_mem_quantize part = q;
-                    const stretch e = rows_of(p, BLOCK);
-                    part.count = e.count;
-                    part.x = back ? x.out(q.x, e, DPAR_F32, -1.0) : x.in(q.x, e, DPAR_F32);
-                    part.code = back ? x.in(q.code, e, DPAR_U8) : x.out(q.code, e, DPAR_U8, -1.0);
-                    part.scale =
-                        back ? x.in(q.scale, p, DPAR_F32) : x.out(q.scale, p, DPAR_F32, -1.0);
-                    act(host, part);
-                }
+                expect_quantize(x, q, back);
             });
     }
 }

@@ -109,20 +109,11 @@ struct big_arrays {
     }
 };
 
-/* Numbers [first, first + n) of such an index, for the host. */
-struct big_rows {
-    std::vector<int64_t> row;
-    dpar_mem_index index;
-    big_rows(stretch p, int64_t have, int64_t twins)
-    {
-        for (int64_t i = p.first; i < p.first + p.count; i++) {
-            row.push_back(big_row(i, have, twins));
-        }
-        memset(&index, 0, sizeof index);
-        index.at = row.data();
-        index.type = DPAR_I64;
-    }
-};
+/* Such an index, for the host. */
+static row_of big_rows(int64_t have, int64_t twins)
+{
+    return [have, twins](int64_t i) { return big_row(i, have, twins); };
+}
 
 /* What is in the device's memory, chunk by chunk. */
 static void big_chunks(const void *base, int64_t count, int32_t type,
@@ -165,13 +156,7 @@ static void big_span(int64_t n)
         samples x;
         s.to_type = turn.to;
         s.scale = turn.scale;
-        for (stretch p : stretches(n, 1)) {
-            dpar_mem_span part = s;
-            part.from = x.in(s.from, p, s.from_type);
-            part.to = x.out(s.to, p, s.to_type, -1.0);
-            part.count = p.count;
-            CHECK_INT(host.span(host.ctx, &part, 1), DPAR_OK);
-        }
+        expect_span(x, s);
         CHECK_INT(device.span(device.ctx, &s, 1), DPAR_OK);
         CHECK(x.same());
     }
@@ -312,24 +297,7 @@ static void big_optimize(int64_t n, int turn)
     s.rest = turn == 1 ? (int16_t *)arrays.filled(n, DPAR_BF16) : NULL;
     s.copy = turn == 2 ? arrays.empty(n, DPAR_BF16) : NULL;
     s.copy_type = DPAR_BF16;
-    within = 1e-2; /* as test_optimize: weights cancel */
-    for (stretch p : stretches(n, 1)) {
-        dpar_optimizer_piece small = piece;
-        dpar_mem_optimize part = s;
-        /* stochastic: random numbers decide, seldom the last bits of f64 in which both may differ
-         */
-        small.weight = x.both(piece.weight, p, wt, turn == 0 ? 0.0 : 1.3e-7);
-        part.rest = turn == 1 ? (int16_t *)x.rest(s.rest, p) : NULL;
-        small.gradient = x.in(piece.gradient, p, DPAR_BF16);
-        small.m = x.both(piece.m, p, DPAR_F32, 1.3e-7);
-        small.v = turn == 2 ? NULL : x.both(piece.v, p, DPAR_F32, 1.3e-7);
-        part.copy = turn == 2 ? x.out(s.copy, p, DPAR_BF16, 0.0) : NULL;
-        small.count = p.count;
-        small.index = (uint64_t)p.first;
-        part.piece = &small;
-        CHECK_INT(host.optimize(host.ctx, &part), DPAR_OK);
-    }
-    within = 1e-30;
+    expect_step(x, s, 0);
     CHECK_INT(device.optimize(device.ctx, &s), DPAR_OK);
     CHECK(x.same());
 }
@@ -365,18 +333,7 @@ static void big_reduce(int64_t n)
     r.sums = DPAR_F32;
     r.op = DPAR_AVG;
     r.scale = 1.0;
-    for (stretch p : stretches(n, 1)) {
-        std::vector<uint16_t> parts;
-        dpar_mem_reduce part = r;
-        for (int64_t k = 0; k < PARTS; k++) {
-            const uint16_t *one = (const uint16_t *)x.in(from + k * n, p, DPAR_BF16);
-            parts.insert(parts.end(), one, one + p.count);
-        }
-        part.from = parts.data();
-        part.to = x.out(r.to, p, DPAR_BF16, -1.0);
-        part.count = part.stride = p.count;
-        CHECK_INT(host.reduce(host.ctx, &part), DPAR_OK);
-    }
+    expect_reduce(x, r);
     CHECK_INT(device.reduce(device.ctx, &r), DPAR_OK);
     CHECK(x.same());
 }
@@ -395,13 +352,7 @@ static void big_gather_rows(int64_t rows, int64_t bytes)
     g.index = arrays.index(rows, rows, 1);
     g.rows = rows;
     g.bytes = g.to_step = g.from_step = bytes;
-    for (stretch p : stretches(rows, 1, bytes == 1 ? 32 : 2)) {
-        unsigned char *to = (unsigned char *)x.out(g.to, rows_of(p, bytes), DPAR_U8, -1.0);
-        for (int64_t row : big_rows(p, rows, 1).row) {
-            memcpy(to, x.in(g.from, rows_of({row, 1}, bytes), DPAR_U8), (size_t)bytes);
-            to += bytes;
-        }
-    }
+    expect_gather(x, g, big_rows(rows, 1));
     CHECK_INT(device.gather(device.ctx, &g), DPAR_OK);
     CHECK(x.same());
 }
@@ -463,24 +414,7 @@ static void big_combine(int64_t n)
     m.width = BIG_WIDTH;
     m.to_type = m.from_type = DPAR_BF16;
     m.weight_type = DPAR_F32;
-    for (stretch p : stretches(rows, 1, 1)) {
-        const stretch pair = rows_of(p, 2);
-        const big_rows these(pair, rows, 1);
-        const int64_t order[2] = {0, 1};
-        std::vector<uint16_t> from;
-        dpar_mem_combine part = m;
-        for (int64_t row : these.row) {
-            const uint16_t *one =
-                (const uint16_t *)combined.in(m.from, rows_of({row, 1}, BIG_WIDTH), DPAR_BF16);
-            from.insert(from.end(), one, one + BIG_WIDTH);
-        }
-        part.from = from.data();
-        part.weight = combined.in(m.weight, pair, DPAR_F32);
-        part.to = combined.out(m.to, rows_of(p, BIG_WIDTH), DPAR_BF16, -1.0);
-        part.index.at = order;
-        part.rows = 1;
-        CHECK_INT(host.combine(host.ctx, &part), DPAR_OK);
-    }
+    expect_combine(combined, m, big_rows(rows, 1));
     CHECK_INT(device.combine(device.ctx, &m), DPAR_OK);
     CHECK(combined.same());
     d.a = m.to;
@@ -492,16 +426,7 @@ static void big_combine(int64_t n)
     d.width = BIG_WIDTH;
     d.to_type = DPAR_F64;
     d.type = DPAR_BF16;
-    for (stretch p : stretches(rows, 1, 1)) {
-        const stretch other = {big_row(p.first, rows, 1), 1};
-        dpar_mem_dot part = d;
-        part.a = multiplied.in(d.a, rows_of(p, BIG_WIDTH), DPAR_BF16);
-        part.b = multiplied.in(d.b, rows_of(other, BIG_WIDTH), DPAR_BF16);
-        part.to = multiplied.out(d.to, p, DPAR_F64, 0.0); /* exact: 8 bits times 8, 1024 of them */
-        part.index.at = NULL;
-        part.rows = 1;
-        CHECK_INT(host.dot(host.ctx, &part), DPAR_OK);
-    }
+    expect_dot(multiplied, d, big_rows(rows, 1), 0.0); /* exact: 8 bits times 8, 1024 of them */
     CHECK_INT(device.dot(device.ctx, &d), DPAR_OK);
     CHECK(multiplied.same());
 }
@@ -521,25 +446,10 @@ static void big_xent(int64_t n)
     s.tokens = tokens;
     s.rows = s.vocabulary = s.hi[0] = s.lo[1] = s.hi[1] = VOCABULARY;
     s.scale = 0.25;
-    for (int32_t phase = DPAR_MEM_XENT_PART; phase <= DPAR_MEM_XENT_GRADIENT;
-         phase += DPAR_MEM_XENT_GRADIENT - DPAR_MEM_XENT_PART) {
-        const int part_of = phase == DPAR_MEM_XENT_PART;
+    for (int32_t phase : {DPAR_MEM_XENT_PART, DPAR_MEM_XENT_GRADIENT}) {
         samples x;
         s.phase = phase;
-        within = 1.0;
-        for (stretch p : stretches(tokens, 1, 1)) {
-            const stretch row = rows_of(p, VOCABULARY);
-            const big_rows target(p, VOCABULARY, 1);
-            dpar_mem_xent part = s;
-            part.logits =
-                part_of ? x.in(s.logits, row, DPAR_F32) : x.both(s.logits, row, DPAR_F32, 3e-7);
-            part.own = part_of ? x.out(s.own, rows_of(p, 3), DPAR_F32, 3e-7) : NULL;
-            part.lse = (double *)x.in(s.lse, p, DPAR_F64);
-            part.target = target.index;
-            part.tokens = p.count;
-            CHECK_INT(host.xent(host.ctx, &part), DPAR_OK);
-        }
-        within = 1e-30;
+        expect_xent(x, s, big_rows(VOCABULARY, 1), 0);
         CHECK_INT(device.xent(device.ctx, &s), DPAR_OK);
         CHECK(x.same());
     }
@@ -560,17 +470,7 @@ static void big_merge(int64_t n)
     m.more = arrays.filled(rows * VALUES, DPAR_F32);
     m.lse = arrays.filled(rows, DPAR_F32);
     m.more_lse = arrays.filled(rows, DPAR_F32);
-    within = 1.0;
-    for (stretch p : stretches(rows, 1, 2)) {
-        dpar_mem_merge part = m;
-        part.out = x.both(m.out, rows_of(p, VALUES), DPAR_F32, 2e-7);
-        part.lse = x.both(m.lse, p, DPAR_F32, 2e-7);
-        part.more = x.in(m.more, rows_of(p, VALUES), DPAR_F32);
-        part.more_lse = x.in(m.more_lse, p, DPAR_F32);
-        part.rows = p.count;
-        CHECK_INT(host.merge(host.ctx, &part), DPAR_OK);
-    }
-    within = 1e-30;
+    expect_merge(x, m);
     CHECK_INT(device.merge(device.ctx, &m), DPAR_OK);
     CHECK(x.same());
 }
@@ -594,17 +494,7 @@ static void big_quantize(int64_t n)
     for (int turn = 0; turn < 2; turn++) {
         samples x;
         q.x = turn == 0 ? numbers : back;
-        for (stretch p : stretches(blocks, 1, 2)) {
-            dpar_mem_quantize part = q;
-            stretch e = rows_of(p, BLOCK);
-            e.count = std::min(e.count, n - e.first);
-            part.x = turn == 0 ? x.in(q.x, e, q.type) : x.out(q.x, e, q.type, -1.0);
-            part.code = turn == 0 ? x.out(q.code, e, DPAR_U8, -1.0) : x.in(q.code, e, DPAR_U8);
-            part.scale = turn == 0 ? x.out(q.scale, p, DPAR_F32, -1.0) : x.in(q.scale, p, DPAR_F32);
-            part.count = e.count;
-            CHECK_INT(turn == 0 ? host.quantize(host.ctx, &part) : host.dequantize(host.ctx, &part),
-                      DPAR_OK);
-        }
+        expect_quantize(x, q, turn);
         CHECK_INT(turn == 0 ? device.quantize(device.ctx, &q) : device.dequantize(device.ctx, &q),
                   DPAR_OK);
         CHECK(x.same());

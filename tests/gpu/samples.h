@@ -21,6 +21,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <functional>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -242,6 +243,185 @@ int samples::same()
     }
     within = before;
     return all && lost == 0;
+}
+
+/* ---- what the host makes of stretches of an operation's arrays ---- */
+
+/* A refusal by the host's table is heard by `same`. */
+template <typename Operation>
+static void host_does(samples &x, dpar_status (*operation)(void *, const Operation *),
+                      const Operation &part)
+{
+    x.lost += operation(NULL, &part) != DPAR_OK;
+}
+
+static void expect_span(samples &x, const dpar_mem_span &s)
+{
+    for (stretch p : stretches(s.count, 1)) {
+        dpar_mem_span part = s;
+        part.from = x.in(s.from, p, s.from_type);
+        part.to = s.add ? x.both(s.to, p, s.to_type, -1.0) : x.out(s.to, p, s.to_type, -1.0);
+        part.count = p.count;
+        part.index = s.index + (uint64_t)p.first;
+        x.lost += dpar_mem_host().span(NULL, &part, 1) != DPAR_OK;
+    }
+}
+
+static void expect_reduce(samples &x, const dpar_mem_reduce &r)
+{
+    const int64_t width = dpar_type_bytes(r.from_type);
+    for (stretch p : stretches(r.count, 1)) {
+        std::vector<unsigned char> from;
+        dpar_mem_reduce part = r;
+        for (int64_t k = 0; k < r.parts; k++) {
+            const unsigned char *one = (const unsigned char *)x.in(
+                (const unsigned char *)r.from + k * r.stride * width, p, r.from_type);
+            from.insert(from.end(), one, one + p.count * width);
+        }
+        part.from = from.data();
+        part.to = x.out(r.to, p, r.to_type, -1.0);
+        part.count = part.stride = p.count;
+        host_does(x, dpar_mem_host().reduce, part);
+    }
+}
+
+/* How near results must be: as kernels.cc has it; but where random numbers decide how 16 bits are
+ * rounded they are the same, as long as all is computed in f64 (fast 0). */
+static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
+{
+    const dpar_optimizer_piece &w = *s.piece;
+    const int32_t moments = dpar_optimizer_moments(s.optimizer);
+    const int32_t type = dpar_optimizer_moment_type(s.optimizer, w.weight_type);
+    const double one = fast ? 1e-6 : 1.3e-7, half = s.optimizer->stochastic && !fast ? 0.0 : 8e-3;
+    const double before = within;
+    within = fast ? 1.0 : 1e-2; /* weights cancel */
+    for (stretch p : stretches(w.count, 1)) {
+        dpar_optimizer_piece piece = w;
+        dpar_mem_optimize part = s;
+        piece.weight = x.both(w.weight, p, w.weight_type,
+                              w.weight_type == DPAR_F32 || s.rest != NULL ? one : half);
+        part.rest = s.rest == NULL ? NULL : (int16_t *)x.rest(s.rest, p);
+        piece.gradient = x.in(w.gradient, p, w.gradient_type);
+        piece.m = moments < 1 ? NULL : x.both(w.m, p, type, type == DPAR_BF16 ? half : fast ? 1e-5 : 1.3e-7);
+        piece.v = moments < 2 ? NULL : x.both(w.v, p, type, type == DPAR_BF16 ? half : one);
+        part.copy = s.copy == NULL ? NULL : x.out(s.copy, p, s.copy_type, half);
+        piece.count = p.count;
+        piece.index = w.index + (uint64_t)p.first;
+        part.piece = &piece;
+        host_does(x, dpar_mem_host().optimize, part);
+    }
+    within = before;
+}
+
+/* Row i of an index, as the host knows it. */
+typedef std::function<int64_t(int64_t)> row_of;
+
+static std::vector<unsigned char> rows_in(samples &x, const void *base, int64_t width, int32_t type,
+                                          stretch p, const row_of &row)
+{
+    std::vector<unsigned char> all;
+    for (int64_t i = p.first; i < p.first + p.count; i++) {
+        const unsigned char *one =
+            (const unsigned char *)x.in(base, rows_of({row(i), 1}, width), type);
+        all.insert(all.end(), one, one + width * dpar_type_bytes(type));
+    }
+    return all;
+}
+
+/* Rows that follow on each other. */
+static void expect_gather(samples &x, const dpar_mem_gather &g, const row_of &row)
+{
+    for (stretch p : stretches(g.rows, 1, g.bytes < 64 ? 32 : 2)) {
+        const std::vector<unsigned char> rows = rows_in(x, g.from, g.bytes, DPAR_U8, p, row);
+        memcpy(x.out(g.to, rows_of(p, g.bytes), DPAR_U8, -1.0), rows.data(), rows.size());
+    }
+}
+
+static void expect_combine(samples &x, const dpar_mem_combine &m, const row_of &row)
+{
+    for (stretch p : stretches(m.rows, 1, 1)) {
+        const stretch some = rows_of(p, m.k);
+        const std::vector<unsigned char> from = rows_in(x, m.from, m.width, m.from_type, some, row);
+        std::vector<int64_t> order;
+        dpar_mem_combine part = m;
+        for (int64_t k = 0; k < some.count; k++) {
+            order.push_back(k);
+        }
+        part.from = from.data();
+        part.weight = m.weight == NULL ? NULL : x.in(m.weight, some, m.weight_type);
+        part.to = x.out(m.to, rows_of(p, m.width), m.to_type, -1.0);
+        part.index.at = order.data();
+        part.rows = p.count;
+        host_does(x, dpar_mem_host().combine, part);
+    }
+}
+
+/* With k = 1. */
+static void expect_dot(samples &x, const dpar_mem_dot &d, const row_of &row, double relative)
+{
+    for (stretch p : stretches(d.rows, 1, 1)) {
+        const std::vector<unsigned char> b = rows_in(x, d.b, d.width, d.type, p, row);
+        dpar_mem_dot part = d;
+        part.a = x.in(d.a, rows_of(p, d.width), d.type);
+        part.b = b.data();
+        part.to = x.out(d.to, p, d.to_type, relative);
+        part.index.at = NULL;
+        part.rows = p.count;
+        host_does(x, dpar_mem_host().dot, part);
+    }
+}
+
+/* Part and gradient, of F32 logits; targets are I64. */
+static void expect_xent(samples &x, const dpar_mem_xent &s, const row_of &target, int fast)
+{
+    const int gradient = s.phase == DPAR_MEM_XENT_GRADIENT;
+    const double one = fast ? 1e-5 : 3e-7, before = within;
+    within = gradient ? s.scale : 1.0;
+    for (stretch p : stretches(s.tokens, 1, 1)) {
+        const stretch row = rows_of(p, s.rows);
+        const int64_t at = target(p.first);
+        dpar_mem_xent part = s;
+        part.logits =
+            gradient ? x.both(s.logits, row, DPAR_F32, one) : x.in(s.logits, row, DPAR_F32);
+        part.own = gradient ? NULL : x.out(s.own, rows_of(p, 3), DPAR_F32, one);
+        part.lse = (double *)x.in(s.lse, p, DPAR_F64);
+        part.target.at = &at;
+        part.tokens = 1;
+        host_does(x, dpar_mem_host().xent, part);
+    }
+    within = before;
+}
+
+static void expect_merge(samples &x, const dpar_mem_merge &m)
+{
+    const double before = within;
+    within = 1.0;
+    for (stretch p : stretches(m.rows, 1, 2)) {
+        const stretch values = rows_of(p, m.values);
+        dpar_mem_merge part = m;
+        part.rows = p.count;
+        part.out = x.both(m.out, values, m.type, 2e-7);
+        part.lse = x.both(m.lse, p, m.type, 2e-7);
+        part.more = x.in(m.more, values, m.type);
+        part.more_lse = x.in(m.more_lse, p, m.type);
+        host_does(x, dpar_mem_host().merge, part);
+    }
+    within = before;
+}
+
+/* Codes and scales lie in arrays of their own; back: dequantize. */
+static void expect_quantize(samples &x, const dpar_mem_quantize &q, int back)
+{
+    for (stretch p : stretches((q.count + q.block - 1) / q.block, 1, 2)) {
+        dpar_mem_quantize part = q;
+        stretch e = rows_of(p, q.block);
+        e.count = std::min(e.count, q.count - e.first);
+        part.x = back ? x.out(q.x, e, q.type, -1.0) : x.in(q.x, e, q.type);
+        part.code = back ? x.in(q.code, e, DPAR_U8) : x.out(q.code, e, DPAR_U8, -1.0);
+        part.scale = back ? x.in(q.scale, p, DPAR_F32) : x.out(q.scale, p, DPAR_F32, -1.0);
+        part.count = e.count;
+        host_does(x, back ? dpar_mem_host().dequantize : dpar_mem_host().quantize, part);
+    }
 }
 
 #endif
