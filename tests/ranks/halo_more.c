@@ -1146,6 +1146,55 @@ static void boxes(void)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
+/* ---- after planning -------------------------------------------------------------------------- */
+
+static int asked; /* for memory, since it was planned */
+
+static dpar_status count_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)c;
+    (void)bytes;
+    (void)memory;
+    asked++;
+    return DPAR_E_MEMORY;
+}
+
+/* Exchanges of all kinds ask for no memory. (Nothing in dpar.h calls malloc: tools/lint.) */
+static void nothing_allocated(dpar_comm *c)
+{
+    double at[2][4 * COLUMNS];
+    dpar_halo h = two_rows(c);
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    void *memory;
+    int way, k;
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    memset(at, 0, sizeof at);
+    f.halo = &h;
+    f.data = at[0];
+    for (way = DPAR_HALO_AUTO; way <= DPAR_HALO_DIRECT; way++) {
+        dpar_status (*const alloc)(dpar_comm *, int64_t, void **) = c->engine.alloc;
+        o.way = way;
+        o.ordered = way % 2;
+        x = plan_of(c, &f, 1, &o, &memory);
+        asked = 0;
+        c->engine.alloc = count_alloc;
+        for (k = 0; k < 20; k++) {
+            CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
+            CHECK(dpar_halo_exchange_test(x) >= DPAR_OK);
+            CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+            CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_MAX), DPAR_OK);
+            CHECK_INT(dpar_halo_exchange_bind(x, 0, at[k % 2], NULL), DPAR_OK);
+        }
+        CHECK_INT(asked, 0);
+        c->engine.alloc = alloc;
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(memory);
+    }
+}
+
 /* options.node: more ranks than the communicator has are refused; ranks of another communicator,
  * who have the same numbers there, are not taken for peers. */
 static void nodes(dpar_comm *c)
@@ -1210,6 +1259,7 @@ static int each(dpar_comm *c, void *arg)
     refusals(c);
     refused_pairs(c);
     overlaps(c);
+    nothing_allocated(c);
     sentences(c);
     if (c->size <= 3) {
         tunes(c, 0, 0);
