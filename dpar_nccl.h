@@ -85,7 +85,7 @@ typedef struct dpar_nccl_options {
     int64_t staging_bytes; /* page-locked memory for operations on host memory; 0: 4 MiB */
     const char *log;       /* a file of this rank's that NCCL writes what it chooses to, for
                               dpar_nccl_doctor, without %h or %p; NULL: none. Before the process's first
-                              use of       NCCL */
+                              use of NCCL */
 } dpar_nccl_options;
 
 /* A communicator of the ranks of `host`, each with the CUDA device that is current in it: its own,
@@ -103,10 +103,11 @@ enum {
     DPAR_NCCL_ANY,      /* the first of these that the environment has all for; file before TCP */
     DPAR_NCCL_NODE,     /* all ranks are on this node: dpar_init */
     DPAR_NCCL_PMI,      /* PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), where the program does
-                           not call MPI_Init */
+                           not call MPI_Init; once in a process */
     DPAR_NCCL_ID,       /* NCCL_COMM_ID=host:port on all ranks: nothing is exchanged; no side
                            channel: the watchdog cannot name missing ranks */
-    DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE */
+    DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE. One that a
+                           killed run left is passed over, but with quiet */
     DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
                            DPAR_NCCL_PORT, or MASTER_PORT (where torchrun itself listens when it
                            runs on several nodes: give it another) */
@@ -184,7 +185,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 #endif
 
 enum {
-    DPARI_NCCL_OLDEST = 21800,
+    DPARI_NCCL_OLDEST = 21801,
     DPARI_NCCL_RING = 32, /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6,
     DPARI_NCCL_LIMIT = 64,   /* elements: blocks in scratch are multiples of it */
@@ -193,6 +194,7 @@ enum {
     DPARI_NCCL_ENQUEUED = 2
 };
 #define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
+#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* FNV-1a's */
 
 /* The struct behind it has another name in 2.27 than later. */
 #if NCCL_VERSION_CODE >= 22703
@@ -222,9 +224,9 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
       (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))       \
     X(Send, (const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                 \
     X(Recv, (void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                       \
+    X(CommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))                             \
     X(GroupStart, (void))                                                                          \
     X(GroupEnd, (void))
-#define DPARI_NCCL_21800(X) X(CommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))
 #define DPARI_NCCL_21900(X)                                                                        \
     X(MemAlloc, (void **, size_t))                                                                 \
     X(MemFree, (void *))                                                                           \
@@ -247,7 +249,6 @@ typedef struct dpari_nccl_api {
     const char *(*GetLastError)(ncclComm_t);
 #define DPARI_NCCL_FIELD(name, args) ncclResult_t(*name) args;
     DPARI_NCCL_ALWAYS(DPARI_NCCL_FIELD)
-    DPARI_NCCL_21800(DPARI_NCCL_FIELD)
     DPARI_NCCL_21900(DPARI_NCCL_FIELD)
     DPARI_NCCL_22703(DPARI_NCCL_FIELD)
     DPARI_NCCL_22803(DPARI_NCCL_FIELD)
@@ -270,9 +271,6 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     api->GetLastError = ncclGetLastError;
 #define DPARI_NCCL_TAKE(name, args) api->name = nccl##name;
     DPARI_NCCL_ALWAYS(DPARI_NCCL_TAKE)
-#if NCCL_VERSION_CODE >= 21800
-    DPARI_NCCL_21800(DPARI_NCCL_TAKE)
-#endif
 #if NCCL_VERSION_CODE >= 21900
     DPARI_NCCL_21900(DPARI_NCCL_TAKE)
 #endif
@@ -315,7 +313,6 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     DPARI_NCCL_ALWAYS(DPARI_NCCL_NEED)
     DPARI_NCCL_NEED(GetErrorString, )
     DPARI_NCCL_TRY(GetLastError, )
-    DPARI_NCCL_21800(DPARI_NCCL_TRY)
     DPARI_NCCL_21900(DPARI_NCCL_TRY)
     DPARI_NCCL_22703(DPARI_NCCL_TRY)
     DPARI_NCCL_22803(DPARI_NCCL_TRY)
@@ -333,9 +330,6 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 {
     api->version = version;
 #define DPARI_NCCL_DROP(name, args) api->name = NULL;
-    if (version < 21801) {
-        DPARI_NCCL_21800(DPARI_NCCL_DROP)
-    }
     if (version < 21901) {
         DPARI_NCCL_21900(DPARI_NCCL_DROP)
     }
@@ -405,10 +399,10 @@ typedef struct dpari_nccl_slot {
 
 /* What a rank tells about itself, or about another. */
 typedef struct dpari_nccl_note {
-    uint32_t comm;
-    int32_t waits; /* 1: in the operation; 0: that was the last one */
+    uint64_t comm;
     int64_t sequence, count;
-    int32_t kind, type, op, root, tag, varies;
+    int32_t waits; /* 1: in the operation; 0: that was the last one */
+    int32_t kind, type, op, root, tag, varies, room;
 } dpari_nccl_note;
 
 enum {
@@ -451,9 +445,8 @@ enum { DPARI_NCCL_AWAY, DPARI_NCCL_HERE, DPARI_NCCL_LOST, DPARI_NCCL_GONE, DPARI
 typedef struct dpari_nccl_link {
     int fd;
     int32_t state;
-    int32_t got;   /* bytes of `in` */
-    int32_t heard; /* notes of this rank since the last question */
-    double lost;   /* when */
+    int32_t got; /* bytes of `in` */
+    double lost; /* when; of one that never was: the last attempt */
     dpari_nccl_message in;
 } dpari_nccl_link;
 
@@ -462,9 +455,8 @@ typedef struct dpari_nccl_side {
     int32_t links; /* 0: there is none */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* of each rank */
-    int32_t *known;        /* 1: note[r] was heard since the last question */
+    int32_t *known;        /* 1: note[r] was heard */
     struct pollfd *polls;
-    int32_t *polled; /* whose link */
     double asked;
     int32_t answered; /* the answer to WANT is complete */
     int32_t wanting;
@@ -497,7 +489,6 @@ struct dpari_nccl_world {
     dpari_nccl_slot *flying, *last; /* in the order of the stream */
     dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
     dpari_nccl_ctx *comms;          /* in the order of making */
-    uint32_t names;                 /* of communicators so far */
     dpari_nccl_memory *memory;
     char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
     dpari_nccl_used *used;
@@ -528,16 +519,17 @@ struct dpari_nccl_ctx {
     dpar_comm comm;
     dpari_nccl_world *world;
     dpari_nccl_ctx *next;
-    ncclComm_t nccl; /* NULL once it was aborted */
-    ncclComm_t made; /* by its split, which NCCL writes when it is done, maybe late */
-    uint32_t name;
-    int32_t told;     /* the other ranks know that it is broken */
+    ncclComm_t nccl;  /* NULL once it was aborted */
+    ncclComm_t made;  /* by its split, which NCCL writes when it is done, maybe late */
+    uint64_t name;    /* what the side channel calls it; 0: the world's */
     int64_t sequence; /* collectives so far */
+    int64_t splits;   /* so far */
     int64_t records;
     dpar_work *pending, *newest; /* messages that were posted and not yet enqueued */
     int32_t *member;             /* world ranks */
     dpari_nccl_piece *piece;
     const void **parts;
+    int32_t told; /* the other ranks know that it is broken */
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
@@ -747,6 +739,24 @@ static void dpari_nccl_lock(dpari_nccl_world *w)
 static void dpari_nccl_unlock(dpari_nccl_world *w)
 {
     (void)pthread_mutex_unlock(&w->lock);
+}
+
+/* Breaking, by who has no lock: the watchdog may find the same at the same time. */
+static dpar_status dpari_nccl_broke(dpari_nccl_ctx *c, dpar_status status, const char *text)
+{
+    dpari_nccl_lock(c->world);
+    status = dpari_nccl_break(c, status, text, 1);
+    dpari_nccl_unlock(c->world);
+    return status;
+}
+
+static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *c, const char *doing, cudaError_t code)
+{
+    dpar_status status;
+    dpari_nccl_lock(c->world);
+    status = dpari_nccl_cuda_failed(c, doing, code);
+    dpari_nccl_unlock(c->world);
+    return status;
 }
 
 /* Locked: the same for a communicator that the watchdog looks after. It goes on meanwhile: ranks
@@ -959,7 +969,7 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
             return DPAR_OK;
         }
         if (code != cudaErrorNotReady) {
-            return dpari_nccl_cuda_failed(c, "waiting for an operation", code);
+            return dpari_nccl_cuda_broke(c, "waiting for an operation", code);
         }
         polls++;
         if (polls < 200) {
@@ -969,10 +979,9 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
         began = began > 0 ? began : dpari_os_now();
         dpari_nccl_nap();
         if (!c->world->watched && limit > 0 && dpari_os_now() - began > limit) {
-            return dpari_nccl_break(c, DPAR_E_TIMEOUT,
+            return dpari_nccl_broke(c, DPAR_E_TIMEOUT,
                                     "an operation was not done in time (quiet: no side channel "
-                                    "says which rank is missing)",
-                                    1);
+                                    "says which rank is missing)");
         }
     }
 }
@@ -1869,10 +1878,9 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list
         }
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
-            return dpari_nccl_break(c, DPAR_E_MISMATCH,
+            return dpari_nccl_broke(c, DPAR_E_MISMATCH,
                                     "a send and a receive of this rank to itself differ in count, "
-                                    "type or tag",
-                                    1);
+                                    "type or tag");
         }
         give = give->next;
         take = take->next;
@@ -2061,7 +2069,7 @@ static dpar_status dpari_nccl_test(dpar_work *work)
         return DPAR_MORE;
     }
     status = code == cudaSuccess ? (dpar_status)DPAR_OK
-                                 : dpari_nccl_cuda_failed(c, "testing an operation", code);
+                                 : dpari_nccl_cuda_broke(c, "testing an operation", code);
     dpari_nccl_finish(work, status);
     return status;
 }
@@ -2088,7 +2096,7 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
     } else {
         cudaError_t code = cudaStreamWaitEvent(c->world->options.stream, s->done, 0);
         if (code != cudaSuccess) {
-            status = dpari_nccl_cuda_failed(c, "waiting for an operation", code);
+            status = dpari_nccl_cuda_broke(c, "waiting for an operation", code);
         }
     }
     dpari_nccl_finish(work, status);
@@ -2165,10 +2173,18 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         (void)cudaGetLastError();
         code = cudaMalloc(&at, whole + 4096);
     }
-    m = code == cudaSuccess ? dpari_nccl_note_memory(c, at) : NULL;
-    if (m == NULL) {
+    if (code != cudaSuccess) {
         (void)dpari_nccl_cuda_says(&comm->why, "no memory of the device", code);
         return DPAR_E_MEMORY;
+    }
+    m = dpari_nccl_note_memory(c, at);
+    if (m == NULL) {
+        if (by_nccl) {
+            (void)api->MemFree(at);
+        } else {
+            (void)cudaFree(at);
+        }
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what was allocated");
     }
     m->owned = 1;
     m->bytes = whole;
@@ -2177,7 +2193,7 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
     code = code == cudaSuccess ? cudaStreamSynchronize(c->world->stream) : code;
     if (code != cudaSuccess) {
-        return dpari_nccl_cuda_failed(c, "clearing memory", code);
+        return dpari_nccl_cuda_broke(c, "clearing memory", code);
     }
     *memory = m->memory;
     return DPAR_OK;
@@ -2239,10 +2255,7 @@ static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
 
 static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
-    dpari_nccl_lock(c->world);
-    (void)dpari_nccl_break(c, status, text, 1);
-    dpari_nccl_unlock(c->world);
+    (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
 }
 
 /* ==== the side channel: TCP between rank 0 and the others, used when something is wrong ==== */
@@ -2453,7 +2466,7 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
 
 /* ---- what is said ---- */
 
-static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint32_t name)
+static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint64_t name)
 {
     dpari_nccl_ctx *c = w->comms;
     while (c != NULL && c->name != name) {
@@ -2463,15 +2476,20 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint32_t name)
 }
 
 /* What the stream is at, or what is being enqueued behind nothing: both can wait for other ranks.
- */
+ * What broke is passed over: of an elastic communicator it may stay, and what is behind it must not
+ * wait for ever. */
 static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *w)
 {
-    return w->flying != NULL ? w->flying : w->entering;
+    dpari_nccl_slot *s = w->flying;
+    while (s != NULL && (s->ctx == NULL || s->ctx->comm.status < 0)) {
+        s = s->next;
+    }
+    return s != NULL ? s : w->entering;
 }
 
 /* Where this rank is in a communicator: in the operation at the stream's head, or past its last
  * collective. */
-static void dpari_nccl_note_own(dpari_nccl_world *w, uint32_t name, dpari_nccl_note *n)
+static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *c = dpari_nccl_named(w, name);
     const dpari_nccl_slot *s = dpari_nccl_head(w);
@@ -2562,7 +2580,7 @@ static void dpari_nccl_heard(dpari_nccl_world *w, const dpari_nccl_message *m)
 }
 
 /* Somebody waits in that communicator: what do the others do? At most every tenth of a second. */
-static void dpari_nccl_ask(dpari_nccl_world *w, uint32_t comm)
+static void dpari_nccl_ask(dpari_nccl_world *w, uint64_t comm)
 {
     dpari_nccl_message m;
     const double now = dpari_os_now();
@@ -2577,7 +2595,7 @@ static void dpari_nccl_ask(dpari_nccl_world *w, uint32_t comm)
     w->side.known[0] = 1;
 }
 
-static void dpari_nccl_answer(dpari_nccl_world *w, uint32_t comm)
+static void dpari_nccl_answer(dpari_nccl_world *w, uint64_t comm)
 {
     dpari_nccl_message m;
     dpari_nccl_message_init(w, &m, DPARI_NCCL_NOTE);
@@ -2688,8 +2706,7 @@ static int dpari_nccl_fits(const dpari_nccl_world *w, const dpari_nccl_message *
     return m->magic == DPARI_NCCL_MAGIC && m->job == w->side.card.job;
 }
 
-/* Rank 0: takes those who knock; what they say first is read at once: they send it unasked. card:
- * they wait for the card, which is sent later. */
+/* Rank 0: takes those who knock; what they say first is read at once: they send it unasked. */
 static void dpari_nccl_accept(dpari_nccl_world *w)
 {
     const int on = 1;
@@ -2725,24 +2742,30 @@ static void dpari_nccl_accept(dpari_nccl_world *w)
         w->side.link[m.rank].fd = fd;
         w->side.link[m.rank].got = 0;
         w->side.link[m.rank].state = DPARI_NCCL_HERE;
+        if (m.status != 0) { /* a proof that this is the rank 0 of that card */
+            const int32_t rank = m.rank;
+            dpari_nccl_message_init(w, &m, DPARI_NCCL_WELCOME);
+            dpari_nccl_link_send(&w->side.link[rank], &m);
+        }
     }
 }
 
-/* Elsewhere: to rank 0, at one of its addresses. */
-static int dpari_nccl_reach(dpari_nccl_world *w, int32_t wants_card, double until)
+/* Elsewhere: to rank 0, at one of its addresses; none takes the time of the others. proof: rank 0
+ * is to answer at once. */
+static int dpari_nccl_reach(dpari_nccl_world *w, int32_t proof, double until)
 {
     const dpari_nccl_card *card = &w->side.card;
     dpari_nccl_message m;
     int32_t i;
     int fd;
     for (i = 0; i < card->addresses; i++) {
-        const double soon = dpari_os_now() + 1;
-        fd = dpari_nccl_connect(&card->address[i], card->port, soon < until ? soon : until);
+        const double now = dpari_os_now(), part = (until - now) / (card->addresses - i);
+        fd = dpari_nccl_connect(&card->address[i], card->port, now + (part < 1 ? part : 1));
         if (fd < 0) {
             continue;
         }
         dpari_nccl_message_init(w, &m, DPARI_NCCL_HELLO);
-        m.status = wants_card;
+        m.status = proof;
         if (dpari_nccl_write(fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
             return fd;
         }
@@ -2779,7 +2802,10 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
     }
 }
 
-enum { DPARI_NCCL_GRACE = 1 }; /* s in which a lost connection may come back */
+enum {
+    DPARI_NCCL_GRACE = 1, /* s in which a lost connection may come back */
+    DPARI_NCCL_AGAIN = 5  /* s between attempts to reach a rank 0 that was never reached */
+};
 
 /* Lost connections: rank 0 waits a moment for them, others come again; then that rank is gone. */
 static void dpari_nccl_mend(dpari_nccl_world *w)
@@ -2797,9 +2823,12 @@ static void dpari_nccl_mend(dpari_nccl_world *w)
                 m.status = r;
                 dpari_nccl_tell(w, &m, r);
             }
-        } else if (w->rank != 0 && (l->state == DPARI_NCCL_LOST || l->state == DPARI_NCCL_AWAY)) {
-            l->fd = dpari_nccl_reach(w, 0, now + 0.2);
+        } else if (w->rank != 0 && (l->state == DPARI_NCCL_LOST ||
+                                    (l->state == DPARI_NCCL_AWAY &&
+                                     now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
+            l->fd = dpari_nccl_reach(w, 0, now + 0.2); /* meanwhile this rank enqueues nothing */
             l->got = 0;
+            l->lost = l->state == DPARI_NCCL_AWAY ? dpari_os_now() : l->lost;
             l->state = l->fd >= 0 ? (int32_t)DPARI_NCCL_HERE : l->state;
         }
     }
@@ -2919,7 +2948,8 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     (void)dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* The operation at the head of the stream, when nothing but other ranks can hold it up. */
+/* The operation at the head of the stream, when nothing but other ranks can hold it up; or one
+ * behind what broke, for which this rank's own stream may wait too. */
 static void dpari_nccl_look_at_head(dpari_nccl_world *w)
 {
     dpari_nccl_slot *s = dpari_nccl_head(w);
@@ -2929,8 +2959,13 @@ static void dpari_nccl_look_at_head(dpari_nccl_world *w)
     if (s == NULL || s->ctx == NULL || s->ctx->comm.status < 0) {
         return;
     }
+    if (!s->capture && (w->flying == s || w->flying == NULL) &&
+        cudaEventQuery(s->ready) != cudaSuccess) {
+        s->since = -1;
+        return;
+    }
     if (s->since < 0) {
-        s->since = s->capture || cudaEventQuery(s->ready) == cudaSuccess ? now : -1.0;
+        s->since = now;
         return;
     }
     limit = s->ctx->comm.timeout_s;
@@ -2998,9 +3033,15 @@ static uint64_t dpari_nccl_hash(const char *text)
 {
     uint64_t h = UINT64_C(14695981039346656037);
     for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
     }
     return h == 0 ? 1 : h;
+}
+
+/* A job's number that no other run of it has. */
+static uint64_t dpari_nccl_nonce(uint64_t job)
+{
+    return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
 }
 
 /* 1: ranks are to share a device by what the version has for that; 2, "hosts": by what all have. */
@@ -3360,8 +3401,7 @@ static void dpari_nccl_table(dpar_engine *e)
     e->close = dpari_nccl_close;
 }
 
-static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size,
-                                           uint32_t name)
+static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size)
 {
     dpari_nccl_ctx *c = (dpari_nccl_ctx *)calloc(1, sizeof *c);
     if (c == NULL) {
@@ -3378,7 +3418,6 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, in
         return NULL;
     }
     c->world = w;
-    c->name = name;
     c->comm.rank = rank;
     c->comm.size = size;
     c->comm.timeout_s = w->options.timeout_s;
@@ -3470,7 +3509,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
 /* Once the card is here and the side channel is made. */
 static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **out, dpar_why *why)
 {
-    dpari_nccl_ctx *c = dpari_nccl_ctx_make(w, w->rank, w->size, 0);
+    dpari_nccl_ctx *c = dpari_nccl_ctx_make(w, w->rank, w->size);
     dpar_status status;
     int32_t r;
     if (c == NULL) {
@@ -3486,7 +3525,6 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **
         dpari_nccl_ctx_free(c);
         return status;
     }
-    w->names = 1;
     dpari_nccl_join(c);
     *out = c;
     return DPAR_OK;
@@ -3497,8 +3535,19 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **
 typedef struct dpari_nccl_row {
     int32_t color, key;
     int32_t world;
-    uint32_t names;
 } dpari_nccl_row;
+
+/* The name of part's, which c's number-th split made: the same on all its ranks, and another one
+ * than any other communicator of the job has, also one that other ranks split off elsewhere. */
+static uint64_t dpari_nccl_name(const dpari_nccl_ctx *c, int64_t number, const dpari_nccl_ctx *part)
+{
+    uint64_t h = (c->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    int32_t r;
+    for (r = 0; r < part->comm.size; r++) {
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+    }
+    return h == 0 ? 1 : h;
+}
 
 /* `bytes` of each rank to all, of which `all` holds this rank's at its place. */
 static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t bytes)
@@ -3523,33 +3572,6 @@ static int dpari_nccl_row_before(const dpari_nccl_row *row, int32_t a, int32_t b
     return row[a].key < row[b].key || (row[a].key == row[b].key && a < b);
 }
 
-/* Before NCCL 2.18.1: an id of each group's first rank. */
-static dpar_status dpari_nccl_split_by_id(dpari_nccl_ctx *c, dpari_nccl_ctx *part, int32_t first)
-{
-    dpari_nccl_world *w = c->world;
-    ncclUniqueId *ids = (ncclUniqueId *)calloc((size_t)c->comm.size, sizeof *ids);
-    ncclConfig_t config;
-    ncclResult_t code = ncclSuccess;
-    dpar_status status;
-    if (ids == NULL) {
-        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split");
-    }
-    if (part != NULL && part->comm.rank == 0) {
-        code = w->api.GetUniqueId(&ids[c->comm.rank]);
-    }
-    status = dpari_nccl_tell_all(c, (char *)ids, (int64_t)sizeof *ids);
-    if (status >= 0 && code == ncclSuccess && part != NULL) {
-        dpari_nccl_config(w, &config);
-        code = w->api.CommInitRankConfig(&part->nccl, (int)part->comm.size, ids[first],
-                                         (int)part->comm.rank, &config);
-        if ((code == ncclSuccess || code == ncclInProgress) && part->nccl != NULL) {
-            code = dpari_nccl_through(&w->api, part->nccl, &c->comm.status, c->comm.timeout_s);
-        }
-    }
-    free(ids);
-    return status < 0 || code == ncclSuccess ? status : dpari_nccl_failed(c, "split", code);
-}
-
 /* Locked: a call has begun that makes a communicator of c's ranks. The new one is there when c is
  * through, and no sooner, whatever the call returned. */
 static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *c, ncclResult_t code, ncclComm_t *to)
@@ -3572,6 +3594,7 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *p
     ncclConfig_t config;
     ncclComm_t made = NULL;
     ncclResult_t code = ncclInternalError;
+    dpar_status status = DPAR_OK;
     dpari_nccl_config(w, &config);
     dpari_nccl_lock(w);
     if (c->nccl != NULL) {
@@ -3582,11 +3605,13 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *p
         part->nccl = made;
         code = code == ncclSuccess && made == NULL ? ncclInternalError : code;
     }
+    if (code == ncclInProgress) {
+        status = dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not done before the deadline", 1);
+    } else if (code != ncclSuccess) {
+        status = dpari_nccl_failed(c, "split", code);
+    }
     dpari_nccl_unlock(w);
-    return code == ncclSuccess ? (dpar_status)DPAR_OK
-           : code == ncclInProgress
-               ? dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not done before the deadline", 1)
-               : dpari_nccl_failed(c, "split", code);
+    return status;
 }
 
 static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
@@ -3595,8 +3620,7 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     dpari_nccl_world *w = c->world;
     const int32_t n = comm->size, me = comm->rank;
     dpari_nccl_row *row = (dpari_nccl_row *)calloc((size_t)n, sizeof *row);
-    int32_t r, size = 0, rank = 0, first = n, leader = me;
-    uint32_t names = w->names;
+    int32_t r, size = 0, rank = 0;
     dpar_status status;
     if (row == NULL) {
         return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split");
@@ -3604,21 +3628,17 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     row[me].color = color < 0 ? -1 : color;
     row[me].key = key;
     row[me].world = w->rank;
-    row[me].names = w->names;
     dpari_nccl_flush(w);
     status = dpari_nccl_tell_all(c, (char *)row, (int64_t)sizeof *row); /* all that was enqueued
                                                                            before is done then */
     for (r = 0; r < n && status >= 0; r++) {
-        names = row[r].names > names ? row[r].names : names;
         if (color >= 0 && row[r].color == color) {
             size++;
             rank += dpari_nccl_row_before(row, r, me);
-            first = r < first ? r : first;
-            leader = dpari_nccl_row_before(row, r, leader) ? r : leader;
         }
     }
     if (status >= 0 && color >= 0) {
-        part = dpari_nccl_ctx_make(w, rank, size, names + (uint32_t)first);
+        part = dpari_nccl_ctx_make(w, rank, size);
         status =
             part == NULL ? dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split") : status;
     }
@@ -3631,12 +3651,12 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
             part->member[at] = row[r].world;
         }
     }
-    w->names = names + (uint32_t)n;
     free(row);
-    if (status >= 0) {
-        status = w->api.CommSplit != NULL ? dpari_nccl_split_by_nccl(c, part, color, key)
-                                          : dpari_nccl_split_by_id(c, part, leader);
+    c->splits++;
+    if (part != NULL) {
+        part->name = dpari_nccl_name(c, c->splits, part);
     }
+    status = status >= 0 ? dpari_nccl_split_by_nccl(c, part, color, key) : status;
     if (status < 0) {
         if (part != NULL) {
             dpari_nccl_ctx_free(part);
@@ -3702,10 +3722,13 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
         }
         rank += gone[r] < comm->rank;
     }
-    part = dpari_nccl_ctx_make(w, comm->rank - rank, comm->size - n, w->names);
+    part = dpari_nccl_ctx_make(w, comm->rank - rank, comm->size - n);
     list = (int *)calloc((size_t)n + 1, sizeof *list);
     if (part == NULL || list == NULL) {
         free(list);
+        if (part != NULL) {
+            dpari_nccl_ctx_free(part);
+        }
         return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
                                NULL);
     }
@@ -3716,7 +3739,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
             part->member[at++] = c->member[r];
         }
     }
-    w->names += (uint32_t)comm->size;
+    part->name =
+        dpari_nccl_name(c, -1, part); /* how often each rank split a broken one may differ */
     dpari_nccl_config(w, &config);
     dpari_nccl_lock(w);
     code = dpari_nccl_shrink_to(c, list, n, &part->nccl, &config);
@@ -3948,8 +3972,8 @@ static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why 
 {
     int32_t both[2], worst[2];
     dpar_status status;
+    worst[0] = worst[1] = both[1] = 0;
     both[0] = mine < 0 ? 1 : 0;
-    both[1] = 0;
     if (mine < 0) {
         both[1] = host->size - host->rank; /* the largest: the first rank that failed */
     }
@@ -3978,11 +4002,9 @@ static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why 
 static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpari_nccl_ctx **out,
                                       dpar_why *said)
 {
-    uint64_t job = dpari_nccl_hash("host") ^ (uint64_t)getpid() << 32 ^
-                   (uint64_t)(int64_t)(dpari_os_now() * 1e9);
     dpar_status status = DPAR_OK;
     if (host->rank == 0) {
-        status = dpari_nccl_card_begin(w, job, 0, said);
+        status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), 0, said);
         status = status >= 0 ? dpari_nccl_card_id(w, said) : status;
     }
     status = dpari_nccl_worst(host, status, said);
@@ -4088,9 +4110,7 @@ static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, s
     return 0;
 }
 
-/* Rank 0's bytes to all ranks, over PMI_FD. which: calls of one process, each with a key of its
- * own.
- */
+/* Rank 0's bytes to all ranks, over PMI_FD: once in a process. */
 static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, double until,
                                   dpar_why *why)
 {
@@ -4189,32 +4209,39 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
     return DPAR_OK;
 }
 
-/* The card of this job's rank 0, once it is there; one that an earlier run left has no rank 0 that
- * answers. */
-static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, uint64_t job,
-                                        double until, dpar_why *why)
+/* Is the card's rank 0 there, and does it say so? What answers may be anything else since the card
+ * was written. */
+static int dpari_nccl_answers(dpari_nccl_world *w, double until)
 {
-    dpari_nccl_card card;
+    const int fd = dpari_nccl_reach(w, 1, until);
+    const double soon = dpari_os_now() + 1;
+    dpari_nccl_message m;
+    const int well = fd >= 0 &&
+                     dpari_nccl_read(fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
+                     dpari_nccl_fits(w, &m) && m.kind == DPARI_NCCL_WELCOME;
+    if (fd >= 0) {
+        (void)close(fd); /* the watchdog connects for good */
+    }
+    return well;
+}
+
+/* The card of this job's rank 0, once it is there: not one that an earlier run left. Without a side
+ * channel (addresses 0) that cannot be told. */
+static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, double until,
+                                        dpar_why *why)
+{
+    dpari_nccl_card *card = &w->side.card;
     int fd, whole = 0;
     double nap = 1e-3;
     for (;;) {
         fd = open(name, O_RDONLY | O_CLOEXEC);
-        whole = fd >= 0 && read(fd, &card, sizeof card) == (ssize_t)sizeof card &&
-                card.magic == DPARI_NCCL_MAGIC && card.job == job;
+        whole = fd >= 0 && read(fd, card, sizeof *card) == (ssize_t)sizeof *card &&
+                card->magic == DPARI_NCCL_MAGIC;
         if (fd >= 0) {
             (void)close(fd);
         }
-        if (whole) {
-            w->side.card = card;
-            fd = card.addresses > 0 ? dpari_nccl_reach(w, 0, until) : -1;
-            if (fd >= 0 || card.addresses == 0 || card.ending != 0) {
-                w->side.card.ending = card.ending;
-                w->wake[0] = -1;
-                if (fd >= 0) {
-                    (void)close(fd); /* it answers; the watchdog connects for good */
-                }
-                return DPAR_OK;
-            }
+        if (whole && (card->addresses == 0 || card->ending != 0 || dpari_nccl_answers(w, until))) {
+            return DPAR_OK;
         }
         if (dpari_os_now() > until) {
             return dpari_nccl_says(DPAR_E_TIMEOUT, why,
@@ -4329,8 +4356,10 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
     double nap = 2e-3;
     const char *problem = "rank 0 was not reached before the deadline, at ";
     for (;;) {
-        const int fd = dpari_nccl_reach(w, 1, until);
-        memset(&m, 0, sizeof m);
+        const int fd = dpari_nccl_reach(w, 0, until);
+        if (fd >= 0) { /* else what was said before stays */
+            memset(&m, 0, sizeof m);
+        }
         if (fd >= 0 && dpari_nccl_read(fd, &m, sizeof m, until + 1) == 0 && /* it says who misses */
             m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_WELCOME && m.job == known.job) {
             if (dpari_nccl_read(fd, &w->side.card, sizeof w->side.card, until) != 0) {
@@ -4397,11 +4426,14 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_meeti
     dpar_status status, wrote;
     dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, w->size);
     if (w->rank == 0) {
-        status = dpari_nccl_own_card(w, meet->job, why);
+        status = dpari_nccl_own_card(w, dpari_nccl_nonce(meet->job), why);
         wrote = dpari_nccl_file_write(name, &w->side.card, sizeof w->side.card, why);
+        if (status < 0) {
+            dpari_os_sleep(0.5); /* before it is taken away, those that wait read that it ends */
+        }
         status = status < 0 ? status : wrote;
     } else {
-        status = dpari_nccl_file_read(w, name, meet->job, until, why);
+        status = dpari_nccl_file_read(w, name, until, why);
     }
     return status;
 }
@@ -4423,15 +4455,14 @@ static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_meetin
 {
     const char *fd = getenv("PMI_FD");
     int64_t number = -1;
-    dpar_status status =
-        w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
+    dpar_status told,
+        status = w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
     if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
         return dpari_nccl_says(DPAR_E_ARG, why, "PMI_FD is not set", NULL, NULL, NULL);
     }
-    if (status < 0) {
-        return status;
-    }
-    return dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until, why);
+    told = dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until,
+                          status < 0 ? NULL : why); /* also that rank 0 could not begin */
+    return status < 0 ? status : told;
 }
 
 /* NCCL_COMM_ID: NCCL itself makes the same id everywhere. */
@@ -4483,14 +4514,14 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl
         m->port = (int32_t)number;
     }
     if (m->way == DPAR_NCCL_ANY) {
-        m->way = m->broadcast != NULL                          ? (int32_t)DPAR_NCCL_CALLBACK
-                 : m->size == 1                                ? (int32_t)DPAR_NCCL_CALLBACK
-                 : given == NULL && job->local_size == m->size ? (int32_t)DPAR_NCCL_NODE
-                 : getenv("PMI_FD") != NULL                    ? (int32_t)DPAR_NCCL_PMI
-                 : getenv("NCCL_COMM_ID") != NULL              ? (int32_t)DPAR_NCCL_ID
-                 : m->file != NULL                             ? (int32_t)DPAR_NCCL_FILE
-                 : m->address != NULL && m->port > 0           ? (int32_t)DPAR_NCCL_TCP
-                                                               : (int32_t)DPAR_NCCL_ANY;
+        m->way = m->broadcast != NULL                ? (int32_t)DPAR_NCCL_CALLBACK
+                 : m->size == 1                      ? (int32_t)DPAR_NCCL_CALLBACK
+                 : job->local_size == m->size        ? (int32_t)DPAR_NCCL_NODE
+                 : getenv("PMI_FD") != NULL          ? (int32_t)DPAR_NCCL_PMI
+                 : getenv("NCCL_COMM_ID") != NULL    ? (int32_t)DPAR_NCCL_ID
+                 : m->file != NULL                   ? (int32_t)DPAR_NCCL_FILE
+                 : m->address != NULL && m->port > 0 ? (int32_t)DPAR_NCCL_TCP
+                                                     : (int32_t)DPAR_NCCL_ANY;
     }
     if (m->way == DPAR_NCCL_ANY || (m->way == DPAR_NCCL_FILE && m->file == NULL) ||
         (m->way == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
@@ -4725,7 +4756,6 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpari_nccl_put_version(out, api.version);
     dpar_text_put(out, ", compiled with the header of ");
     dpari_nccl_put_version(out, NCCL_VERSION_CODE);
-    dpar_text_put(out, api.CommSplit == NULL ? "; no split" : "");
     dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");

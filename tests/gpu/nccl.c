@@ -2,8 +2,8 @@
 /* dpar_nccl.h over the stand-ins: every operation x type x in place x size x way of waiting, on 1
  * to 4 ranks, bit by bit against the shared-memory engine; messages, batches on periodic axes, host
  * memory, splits; ways to meet; what goes wrong and what is said then.
- *     nccl ops|exact|messages|host|groups|graph|meet|busy|late|...|pure [ranks]     without words: all
- *     mpiexec -n 3 nccl launched any|node|pmi|mpi      meets as the launcher has it (mpi:
+ *     nccl ops|exact|messages|host|groups|graph|meet|busy|late|...|pure [ranks]     without words:
+ * all mpiexec -n 3 nccl launched any|node|pmi|mpi      meets as the launcher has it (mpi:
  * -DUSE_MPI) FAKE_CUDA_SEED says how streams are delayed, DPAR_NCCL_LIBRARY which version is stood
  * in for. */
 #include "dpar_nccl.h"
@@ -595,6 +595,42 @@ static int groups(dpar_comm *c, void *arg)
     return end();
 }
 
+/* Halves of the job that each split again, without the other: their parts have nothing to do with
+ * each other. Both wait at once, in different calls of the same number; then one breaks. */
+static int cousins(dpar_comm *c, void *arg)
+{
+    dpar_comm *half = NULL, *part = NULL;
+    const int upper = c->rank / 2, later = c->rank % 2;
+    dpar_nccl_options o;
+    dpar_status st;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = stand_in() ? 4 : 60;
+    begin(c, &o);
+    CHECK_INT(dpar_comm_split(state.nccl, upper, 0, &half), DPAR_OK);
+    CHECK_INT(dpar_comm_dup(half, &part), DPAR_OK);
+    CHECK_INT(dpar_barrier(part, NULL), DPAR_OK);
+    if (later) { /* the others ask what is the matter after a second */
+        dpari_os_sleep(1.6);
+    }
+    st = upper ? dpar_all_gather(part, state.in, state.out, 8, DPAR_F32, NULL)
+               : dpar_all_reduce(part, state.in, state.out, 8, DPAR_F32, DPAR_SUM, NULL);
+    CHECK_INT(st, DPAR_OK);
+    CHECK_INT(dpar_barrier(part, NULL), DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (c->rank == 3) {
+        dpar_comm_abort(part, DPAR_E_PARSE, "the upper half's input is bad");
+    }
+    dpari_os_sleep(0.3);
+    st = dpar_barrier(part, NULL);
+    CHECK_INT(st, upper ? DPAR_E_PARSE : DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    st = dpar_comm_close(part);
+    CHECK(upper || st == DPAR_OK);
+    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    return end();
+}
+
 /* ---- graphs ---- */
 
 /* A batch in a ring and an all-reduce behind it, captured once and replayed: each time the numbers
@@ -976,12 +1012,44 @@ static int shrinks(dpar_comm *c, void *arg)
     return end();
 }
 
+/* What broke of an elastic communicator stays on the stream where NCCL cannot revoke it (before
+ * 2.28.7): what another one has behind it ends with the deadline all the same. */
+static int behind(dpar_comm *c, void *arg)
+{
+    dpar_nccl_options o;
+    dpar_comm *pair = NULL;
+    const double began = dpari_os_now();
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 5;
+    o.elastic = 1;
+    begin(c, &o);
+    dpari_nccl_ctx_of(state.nccl)->world->api.CommRevoke = NULL;
+    CHECK_INT(dpar_comm_split(state.nccl, c->rank == 2 ? -1 : 0, 0, &pair), DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (c->rank == 2) {
+        nap(2.5);
+    } else {
+        CHECK_INT(dpar_barrier(pair, NULL), DPAR_OK);
+        state.nccl->timeout_s = pair->timeout_s = 0.6;
+        CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
+                  DPAR_OK);
+        CHECK_INT(dpar_barrier(pair, NULL), DPAR_E_TIMEOUT);
+        CHECK(dpari_os_now() - began < 4);
+        has(state.nccl->why.text, "rank 2 is not there");
+    }
+    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_close(pair);
+    return checks_failed > 0;
+}
+
 /* ---- ways to meet ---- */
 
 typedef struct meeting_case {
     dpar_nccl_meeting m;
     int size, leave_out, pmi[4];
     int stranger; /* leave_out comes, of another job */
+    int broken;   /* rank 0 gets no id from NCCL */
 } meeting_case;
 
 static int by_pipes(void *user, void *buffer, size_t bytes, int root);
@@ -999,6 +1067,12 @@ static int meets(const meeting_case *k, int rank)
     dpar_status st;
     memset(&o, 0, sizeof o);
     o.timeout_s = k->leave_out >= 0 ? 0.8 : stand_in() ? 15 : 60;
+    if (rank == k->leave_out) { /* it is told, then rank 0 goes */
+        o.timeout_s = 1.8;
+    }
+    if (k->broken && rank == 0) {
+        (void)setenv("FAKE_NCCL_FAIL", "ncclGetUniqueId:1", 1);
+    }
     m.rank = rank;
     m.size = k->size;
     m.job += (uint64_t)(k->stranger && rank == k->leave_out);
@@ -1017,6 +1091,11 @@ static int meets(const meeting_case *k, int rank)
             has(why.text,
                 "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
         }
+        return checks_failed > 0;
+    }
+    if (k->broken) {
+        CHECK_INT(st, rank == 0 ? DPAR_E_SYSTEM : DPAR_E_PEER);
+        has(why.text, rank == 0 ? "ncclGetUniqueId: NCCL says: " : "rank 0 could not begin");
         return checks_failed > 0;
     }
     CHECK_INT(st, DPAR_OK);
@@ -1187,8 +1266,63 @@ static void knocks(meeting_case *k)
     CHECK_INT(status, 0);
 }
 
+/* Rank 0's first address swallows what comes, as one behind a firewall does: the next is reached,
+ * and a rank 0 that was not reached is not tried again at once. */
+static void unreachable(void)
+{
+    dpari_nccl_world w;
+    dpari_nccl_link link;
+    struct sockaddr_in name;
+    socklen_t bytes = sizeof name;
+    int fd[8], i, n = 0, good;
+    double began;
+    memset(&w, 0, sizeof w);
+    memset(&link, 0, sizeof link);
+    memset(&name, 0, sizeof name);
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(0x7f000002);
+    fd[n++] = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd[0], (struct sockaddr *)(void *)&name, bytes) != 0) {
+        (void)close(fd[0]); /* no such address here */
+        return;
+    }
+    CHECK(listen(fd[0], 0) == 0);
+    CHECK(getsockname(fd[0], (struct sockaddr *)(void *)&name, &bytes) == 0);
+    w.side.card.port = ntohs(name.sin_port);
+    w.side.card.addresses = 1;
+    w.side.card.address[0].family = w.side.card.address[1].family = AF_INET;
+    w.side.card.address[0].at[0] = w.side.card.address[1].at[0] = 127;
+    w.side.card.address[0].at[3] = 2;
+    w.side.card.address[1].at[3] = 1;
+    while (n < 7 && (fd[n] = dpari_nccl_reach(&w, 0, dpari_os_now() + 0.2)) >= 0) {
+        n++; /* until nobody else finds room before that door */
+    }
+    CHECK(n < 7);
+    w.rank = 1;
+    w.side.links = 1;
+    w.side.link = &link;
+    link.fd = -1;
+    dpari_nccl_mend(&w);
+    began = dpari_os_now();
+    dpari_nccl_mend(&w);
+    CHECK(dpari_os_now() - began < 0.1 && link.fd == -1 && link.state == DPARI_NCCL_AWAY);
+    good = socket(AF_INET, SOCK_STREAM, 0);
+    name.sin_addr.s_addr = htonl(0x7f000001);
+    CHECK(bind(good, (struct sockaddr *)(void *)&name, bytes) == 0 && listen(good, 4) == 0);
+    w.side.card.addresses = 2;
+    fd[n] = dpari_nccl_reach(&w, 0, dpari_os_now() + 0.6);
+    CHECK(fd[n] >= 0);
+    for (i = 0; i <= n; i++) {
+        (void)close(fd[i]);
+    }
+    (void)close(good);
+}
+
 static void meetings(void)
 {
+    static const int32_t told[] = {DPAR_NCCL_TCP, DPAR_NCCL_FILE, DPAR_NCCL_PMI,
+                                   DPAR_NCCL_CALLBACK};
+    int i, stranger;
     meeting_case k;
     dpari_nccl_card stale;
     char file[64], name[200], comm_id[40];
@@ -1228,12 +1362,26 @@ static void meetings(void)
     stale.addresses = dpari_nccl_addresses(stale.address, 2);
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
     meet_by(&k, "file, one of before");
+    stale.port = 0; /* or somebody else */
+    stranger = dpari_nccl_listen(&stale.port);
+    CHECK(stranger >= 0);
+    CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
+    meet_by(&k, "file, one of before, whose port has another");
+    (void)close(stranger);
     k.m.way = DPAR_NCCL_PMI;
     meet_by(&k, "PMI");
     k.m.way = DPAR_NCCL_CALLBACK;
     k.m.broadcast = by_pipes;
     meet_by(&k, "callback");
+    for (i = 0; stand_in() && i < 4; i++) {
+        k.broken = 1;
+        k.m.way = told[i];
+        k.m.port = free_port();
+        meet_by(&k, "ways on which rank 0 cannot begin");
+    }
+    k.broken = 0;
     k.m.broadcast = NULL;
+    unreachable();
     (void)snprintf(comm_id, sizeof comm_id, "127.0.0.1:%d", free_port());
     (void)setenv("NCCL_COMM_ID", comm_id, 1);
     k.m.way = DPAR_NCCL_ID;
@@ -1414,8 +1562,8 @@ static void pure(void)
     CHECK((api.AlltoAll != NULL) == (version >= 22803));
     CHECK((api.CommShrink != NULL) == (version >= 22703));
     CHECK((api.MemAlloc != NULL) == (version >= 21901));
-    dpari_nccl_by_version(&api, 21800);
-    CHECK(api.CommSplit == NULL && api.MemAlloc == NULL && api.AlltoAll == NULL &&
+    dpari_nccl_by_version(&api, 21801);
+    CHECK(api.CommSplit != NULL && api.MemAlloc == NULL && api.AlltoAll == NULL &&
           api.Send != NULL);
     dpar_text_init(&text, words, sizeof words);
     CHECK_INT(dpar_nccl_doctor(NULL, &text), 0);
@@ -1557,6 +1705,7 @@ int main(int argc, char **argv)
     section("messages", messages, NULL, 1, 4, 0);
     section("host", on_host, NULL, whole ? 1 : 3, whole ? 4 : 3, 0);
     section("groups", groups, NULL, 1, 4, 0);
+    section("cousins", cousins, NULL, 4, 4, 0);
     section("graph", captured, NULL, 1, 4, 0);
     if (getenv("FAKE_CUDA_GUARD") != NULL) { /* 0: the host does the device's sums */
         section("exact", exactly, NULL, 1, 4, 0);
@@ -1584,6 +1733,7 @@ int main(int argc, char **argv)
     if (version >= 22703) {
         section("shrink", shrinks, NULL, 3, 3, 0);
         section("shrink", shrinks, (void *)"of a broken one", 3, 3, 0);
+        section("behind", behind, NULL, 3, 3, 0);
     }
     if (stand_in()) {
         section("fails", injected, (void *)"ncclAllReduce:1", 2, 2, 0);
@@ -1592,6 +1742,7 @@ int main(int argc, char **argv)
         section("fails", injected, (void *)"async:ncclAllReduce:1", 2, 2, 0);
         section("fails", injected, (void *)"cudaEventRecord:1", 2, 2, 0);
         section("fails", injected, (void *)"cudaStreamWaitEvent:1", 2, 2, 0);
+        section("fails", injected, (void *)"cudaEventQuery:1+", 2, 2, 0); /* both threads see it */
     }
     return CHECK_DONE();
 }
