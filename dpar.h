@@ -7415,6 +7415,8 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 /* Some elements of a row, `step` apart, as doubles. */
 DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
                                   int64_t count, double *to);
+/* As memcpy, for short rows. */
+DPARI_API void dpari_moments_copy(double *to, const double *from, int64_t count);
 /* A sum in f64 in four chains. */
 DPARI_API double dpari_moments_total(const double *x, int64_t count);
 
@@ -33817,19 +33819,46 @@ DPARI_API double dpari_moments_total(const double *x, int64_t count)
     return (a + b) + (c + d);
 }
 
-/* Some elements of a row as doubles. */
+/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
+ * written: so compilers take them together, whether or not `to` may be `from`. */
+DPARI_API void dpari_moments_copy(double *to, const double *from, int64_t count)
+{
+    int64_t i;
+    for (i = 0; i + 4 <= count; i += 4) {
+        const double a = from[i], b = from[i + 1], c = from[i + 2], d = from[i + 3];
+        to[i] = a;
+        to[i + 1] = b;
+        to[i + 2] = c;
+        to[i + 3] = d;
+    }
+    for (; i < count; i++) {
+        to[i] = from[i];
+    }
+}
+
+/* Some elements of a row as doubles; floats as above. */
 DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
                                   int64_t count, double *to)
 {
     int64_t i;
-    if (type == DPAR_F64) {
+    if (type == DPAR_F64 && step == 1) {
+        dpari_moments_copy(to, (const double *)x + at, count);
+    } else if (type == DPAR_F64) {
         const double *from = (const double *)x + at;
         for (i = 0; i < count; i++) {
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
         const float *from = (const float *)x + at;
-        for (i = 0; i < count; i++) {
+        for (i = 0; i + 4 <= count; i += 4) {
+            const double p = (double)from[i], q = (double)from[i + 1];
+            const double r = (double)from[i + 2], s = (double)from[i + 3];
+            to[i] = p;
+            to[i + 1] = q;
+            to[i + 2] = r;
+            to[i + 3] = s;
+        }
+        for (; i < count; i++) {
             to[i] = (double)from[i];
         }
     } else if (type == DPAR_F32) {
@@ -34603,7 +34632,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = c->status;
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -34622,7 +34651,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
                                      dpar_work *works)
 {
-    dpar_status s = c->status;
+    dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
@@ -34731,7 +34760,7 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = c->status;
+    dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
     s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
@@ -34868,7 +34897,8 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
     if (!c || !out) {
         return dpari_comm_null(c, "split: out is NULL");
     }
-    st = c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+    st = DPARI_LOAD(&c->status);
+    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
     if (st == DPAR_OK && *out) {
         (*out)->mem = c->mem;
     }
@@ -40826,7 +40856,9 @@ static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, 
 {
     const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (m->type == DPAR_F64) {
+    if (m->type == DPAR_F64 && step == 1) {
+        dpari_moments_copy((double *)m->to.data + at, from, count);
+    } else if (m->type == DPAR_F64) {
         double *to = (double *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = from[i];

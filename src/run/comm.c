@@ -368,7 +368,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = c->status;
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -387,7 +387,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
                                      dpar_work *works)
 {
-    dpar_status s = c->status;
+    dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
@@ -496,7 +496,7 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = c->status;
+    dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
     s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
@@ -633,7 +633,8 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
     if (!c || !out) {
         return dpari_comm_null(c, "split: out is NULL");
     }
-    st = c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+    st = DPARI_LOAD(&c->status);
+    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
     if (st == DPAR_OK && *out) {
         (*out)->mem = c->mem;
     }

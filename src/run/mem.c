@@ -745,19 +745,46 @@ DPARI_API double dpari_moments_total(const double *x, int64_t count)
     return (a + b) + (c + d);
 }
 
-/* Some elements of a row as doubles. */
+/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
+ * written: so compilers take them together, whether or not `to` may be `from`. */
+DPARI_API void dpari_moments_copy(double *to, const double *from, int64_t count)
+{
+    int64_t i;
+    for (i = 0; i + 4 <= count; i += 4) {
+        const double a = from[i], b = from[i + 1], c = from[i + 2], d = from[i + 3];
+        to[i] = a;
+        to[i + 1] = b;
+        to[i + 2] = c;
+        to[i + 3] = d;
+    }
+    for (; i < count; i++) {
+        to[i] = from[i];
+    }
+}
+
+/* Some elements of a row as doubles; floats as above. */
 DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
                                   int64_t count, double *to)
 {
     int64_t i;
-    if (type == DPAR_F64) {
+    if (type == DPAR_F64 && step == 1) {
+        dpari_moments_copy(to, (const double *)x + at, count);
+    } else if (type == DPAR_F64) {
         const double *from = (const double *)x + at;
         for (i = 0; i < count; i++) {
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
         const float *from = (const float *)x + at;
-        for (i = 0; i < count; i++) {
+        for (i = 0; i + 4 <= count; i += 4) {
+            const double p = (double)from[i], q = (double)from[i + 1];
+            const double r = (double)from[i + 2], s = (double)from[i + 3];
+            to[i] = p;
+            to[i + 1] = q;
+            to[i + 2] = r;
+            to[i + 3] = s;
+        }
+        for (; i < count; i++) {
             to[i] = (double)from[i];
         }
     } else if (type == DPAR_F32) {

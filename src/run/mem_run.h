@@ -20,6 +20,8 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 /* Some elements of a row, `step` apart, as doubles. */
 DPARI_API void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step,
                                   int64_t count, double *to);
+/* As memcpy, for short rows. */
+DPARI_API void dpari_moments_copy(double *to, const double *from, int64_t count);
 /* A sum in f64 in four chains. */
 DPARI_API double dpari_moments_total(const double *x, int64_t count);
 

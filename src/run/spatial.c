@@ -1634,7 +1634,9 @@ static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, 
 {
     const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (m->type == DPAR_F64) {
+    if (m->type == DPAR_F64 && step == 1) {
+        dpari_moments_copy((double *)m->to.data + at, from, count);
+    } else if (m->type == DPAR_F64) {
         double *to = (double *)m->to.data + at;
         for (i = 0; i < count; i++) {
             to[i * step] = from[i];
