@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # examples/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
-# compiler is there the same over it. With the word "long" instead: class W on more ranks and over MPI,
-# class A (0.5 GB).
+# compiler is there the same over it. With the word "long" instead: class W on more ranks,
+# class A (0.5 GB), both over MPI.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -76,6 +76,7 @@ for kind in openmpi mpich; do
     if [ "${1:-}" = long ]; then
         same W mpiexec.$kind $more -np 2 "$work/$kind"
         same W mpiexec.$kind $more -np 4 "$work/$kind"
+        same A mpiexec.$kind $more -np 2 "$work/$kind"
     else
         for n in 1 2 3 4 6 8; do
             same S mpiexec.$kind $more -np "$n" "$work/$kind"
