@@ -7288,6 +7288,7 @@ typedef struct dpari_stride {
     int64_t run;      /* bytes that lie in one piece on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
     int32_t simple;      /* one call of the loop does it */
+    int32_t packs;       /* by way of near memory to what another core has */
     int32_t op;          /* with the types that follow: of what is not just copied */
     int64_t part, turn;  /* rows, and elements or runs of each, at a time */
     int64_t first, each; /* bytes asked for ahead: at first, for each such element */
@@ -49931,7 +49932,9 @@ enum {
 #define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
 #define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_SOME 512 /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_SOME 512  /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_PACK 2048 /* bytes that go in one piece to what another core has: measured */
+#define DPARI_STRIDE_PACKED 65536 /* boxes of more bytes wait for their own memory: measured */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -50396,6 +50399,43 @@ static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
     }
 }
 
+DPARI_API void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
+static void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
+{
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += DPARI_STRIDE_LINE) {
+        dpari_stride_ask_line(at);
+    }
+}
+
+/* Runs that are to lie densely in what another core has used last: gathered in near memory while
+ * those lines come, then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK bytes. */
+static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char room[DPARI_STRIDE_PACK];
+    dpari_stride_rows nearby = *k;
+    const int64_t row = k->n * s->run;
+    dpari_stride_ask_lines(k->to, k->rows * row);
+    nearby.to = room;
+    nearby.to_row = row;
+    if (!s->clear || !dpari_stride_move_and_clear(&nearby, s->loop)) {
+        dpari_stride_move(&nearby, s->loop);
+        if (s->clear) {
+            dpari_stride_wipe(&nearby, s->run);
+        }
+    }
+    dpari_stride_copy(k->to, room, k->rows * row);
+}
+
 /* `rows` rows of n. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
                               int64_t rows, int64_t n)
@@ -50412,6 +50452,10 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.from_row = s->dim[1].from;
     k.run = s->run;
     k.beside = s->beside;
+    if (s->packs) {
+        dpari_stride_pack(s, &k);
+        return;
+    }
     if (s->beside != 0) {
         dpari_stride_move_beside(&k, s->loop);
         return;
@@ -50432,17 +50476,6 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
         dpari_stride_wipe(&k,
                           s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type));
     }
-}
-
-DPARI_API void dpari_stride_ask_line(const unsigned char *t)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
-#elif defined(__GNUC__)
-    __builtin_prefetch(t, 1);
-#else
-    (void)t;
-#endif
 }
 
 /* Asks for the lines that are written next: stores wait for theirs one after the other, what is
@@ -50684,8 +50717,9 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
         }
     }
     return a->dims <= 2 && a->loop == b->loop && a->ahead == b->ahead && a->each == b->each &&
-           a->asks == b->asks && a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
-           (copies || sums) && sums == (a->clear || a->beside != 0);
+           a->asks == b->asks && a->packs == b->packs && a->clear == b->clear &&
+           (a->beside != 0) == (b->beside != 0) && (copies || sums) &&
+           sums == (a->clear || a->beside != 0);
 }
 
 /* Targets that are asked for in time: of rows that are short those of the next row. */
@@ -50697,6 +50731,29 @@ static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
         k->next = k->to_row;
     } else if (a->asks || step >= DPARI_STRIDE_APART) {
         k->next = DPARI_STRIDE_SOON * k->to_step;
+    }
+}
+
+/* As dpari_stride_pack. */
+static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_stride *s)
+{
+    unsigned char room[2][DPARI_STRIDE_PACK];
+    const int64_t row = k->n * s->run, most = DPARI_STRIDE_PACK / row;
+    dpari_stride_pair some = *k;
+    unsigned char *to = k->to;
+    int64_t left, bytes;
+    some.to = room[0];
+    some.to_b = DPARI_STRIDE_PACK;
+    for (left = k->rows; left > 0; left -= some.rows) {
+        some.rows = dpari_least(left, most);
+        bytes = some.rows * row;
+        dpari_stride_ask_lines(to, bytes);
+        dpari_stride_ask_lines(to + k->to_b, bytes);
+        dpari_stride_move_pair(&some, s);
+        dpari_stride_copy(to, room[0], bytes);
+        dpari_stride_copy(to + k->to_b, room[1], bytes);
+        to += bytes;
+        some.from += some.rows * k->from_row;
     }
 }
 
@@ -50729,7 +50786,11 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
         dpari_stride_ask(a, to[0], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
         dpari_stride_ask(b, to[1], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
     }
-    dpari_stride_move_pair(&k, a);
+    if (a->packs) {
+        dpari_stride_pack_pair(&k, a);
+    } else {
+        dpari_stride_move_pair(&k, a);
+    }
     return 1;
 }
 
@@ -50755,9 +50816,11 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     if (dpari_stride_run_pair(a, to, from, b)) {
         return;
     }
-    turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
-    while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
-        part /= 2;
+    if (!a->packs || !b->packs) {
+        turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
+        while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
+            part /= 2;
+        }
     }
     dpari_stride_walk(s, to, from, 2, part, turn);
 }
@@ -50940,6 +51003,13 @@ static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece
         s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
         return room;
     }
+    s->packs = p->ahead == DPARI_STRIDE_TO && !p->back && s->loop < DPARI_STRIDE_LONG &&
+               bytes <= DPARI_STRIDE_PACKED && s->dim[0].to == s->run &&
+               s->dim[0].count * s->run <= DPARI_STRIDE_PACK &&
+               (s->dims < 2 || s->dim[1].to == s->dim[0].count * s->run);
+    if (s->packs) {
+        return dpari_least(room, DPARI_STRIDE_PACK / s->run);
+    }
     if (s->loop != DPARI_STRIDE_DENSE) {
         s->first = DPARI_STRIDE_AHEAD;
         s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
@@ -51009,7 +51079,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     s->loop = DPARI_STRIDE_NONE;
     s->dims = s->asks = s->ahead = s->back = 0;
     s->first = s->each = 0;
-    s->simple = 0;
+    s->simple = s->packs = 0;
     s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;

@@ -509,6 +509,49 @@ static void beside(void)
     compare(1, &p[1]);
 }
 
+/* Runs of a box that another core will read densely, alone or with those of its other side. */
+static int64_t packed(void)
+{
+    static const int32_t kinds[] = {DPAR_F64, DPAR_F32, DPAR_U8};
+    const int64_t w = 1 + below(4), pitch = w + below(40), rows = 1 + below(150);
+    dpari_stride_piece p[2];
+    dpari_stride s[2];
+    const int64_t together = below(2);
+    memset(p, 0, sizeof p);
+    for (int k = 0; k < 2; k++) {
+        p[k].dims = 3;
+        p[k].to_type = p[k].from_type = p[k].through = kinds[below(3)];
+        p[k].clear = below(3) == 0;
+        p[k].ahead = DPARI_STRIDE_TO;
+        p[k].extent[0] = 1 + below(20);
+        p[k].extent[1] = rows;
+        p[k].extent[2] = w;
+        p[k].to[0] = w * rows;
+        p[k].to[1] = w;
+        p[k].from[0] = pitch * rows + below(9);
+        p[k].from[1] = pitch;
+        p[k].to[2] = p[k].from[2] = 1;
+        if (k == 1) {
+            p[1] = p[0];
+        }
+        if (p[k].from[0] * p[k].extent[0] * 8 > ROOM) {
+            return 0;
+        }
+        values(k, &p[k]);
+        dpari_stride_prepare(&s[k], &p[k]);
+        naive(&p[k], to_want[k], from_want[k]);
+        if (!together) {
+            dpari_stride_run(&s[k], to_got[k], from_got[k]);
+        }
+    }
+    if (together) {
+        dpari_stride_run_beside(&s[0], to_got[0], from_got[0], &s[1], to_got[1], from_got[1]);
+    }
+    compare(0, &p[0]);
+    compare(1, &p[1]);
+    return s[0].packs != 0;
+}
+
 /* Runs of every length from 1 to 300 bytes, copied and wiped, at every alignment. */
 static void runs(void)
 {
@@ -667,6 +710,7 @@ static void no_list(void)
 
 int main(void)
 {
+    int64_t packs = 0;
     for (int k = 0; k < 12000; k++) {
         one_piece();
     }
@@ -677,6 +721,10 @@ int main(void)
     for (int k = 0; k < 2000; k++) {
         in_a_list();
     }
+    for (int k = 0; k < 3000; k++) {
+        packs += packed();
+    }
+    CHECK(packs > 200);
     no_list();
     runs();
     merged();
