@@ -878,7 +878,8 @@ module dpar
         integer(c_int32_t) :: type = 0 ! of logits, own and all: F64, F32
         integer(c_int64_t) :: tokens = 0 ! logits[tokens][rows], dense
         integer(c_int64_t) :: rows = 0
-        integer(c_int64_t) :: lo(0:1) = 0 ! columns; lo = hi: none
+        ! columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows.
+        integer(c_int64_t) :: lo(0:1) = 0
         integer(c_int64_t) :: hi(0:1) = 0
         integer(c_int64_t) :: vocabulary = 0
         type(dpar_mem_index) :: target ! at: of each token; its row is h

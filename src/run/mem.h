@@ -198,7 +198,8 @@ typedef struct dpar_mem_xent {
     int32_t phase;
     int32_t type;         /* of logits, own and all: F64, F32 */
     int64_t tokens, rows; /* logits[tokens][rows], dense */
-    int64_t lo[2], hi[2]; /* columns; lo = hi: none */
+    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi:
+                             none */
     int64_t vocabulary;
     dpar_mem_index target; /* at: of each token; its row is h */
     int64_t ignore;        /* 0, or 1 + what is ignored */
