@@ -49933,9 +49933,9 @@ enum {
 #define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
 #define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_SOME 512  /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_PACK 2048 /* bytes that go in one piece to what another core has: measured */
-#define DPARI_STRIDE_PACKED 65536 /* boxes of more bytes wait for their own memory: measured */
+#define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
