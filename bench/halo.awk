@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: MIT-0
 # halo - the tables of a section of docs/performance.md from the rows of bench/halo.sh:
-#   part,label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,lost
+#   part,label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
 # A bar is the largest allowed ratio of two medians.
 
 $1 == "machine" { sub(/^machine,/, ""); machine = machine (machine == "" ? "" : "; ") $0; next }
 
-# Rows of ranks with a core each that had to wait for it are dropped.
-$1 != "crowd" && $13 > 0.03 { shared++; next }
-
 {
     key = $1 SUBSEP $5 SUBSEP $6 SUBSEP $7 SUBSEP $8 SUBSEP $2
     value[key, ++count[key]] = $12 + 0
-    rows++
+    samples += $10; left_out += $13
 }
 
 # Of one engine under one MPI library, over rounds; 0 when there is none
@@ -149,7 +146,7 @@ END {
     title["openmpi"] = "Open MPI"; title["mpich"] = "MPICH"
     sizes = split("32 64 128", size, " "); split("faces full", shape, " ")
     print "Measured: " machine "."
-    if (shared) printf "\n%d of %d rows were dropped: a rank had waited for its core in more than 3 %% of the time.\n", shared, shared + rows
+    if (left_out) printf "\n%d of %d samples were left out: a rank had waited for its core in more than 3 %% of the time, or a\ncache line took longer or shorter between the cores than usual, beyond 1.5 times. They were taken again.\n", left_out, left_out + samples
     two_table("z", "planes"); two_table("x", "the contiguous dim")
     if (ratios) printf "\nMedian of the %d ratios of registered fields: %s (bar 0.6).\n", ratios, against("median ratio, registered", middle(ratios), 1, 0.6)
     print "\n### Full against faces\n\n*Bytes* is the ratio of the cells: what edges and corners add.\n\n| cut | n, w | faces | full | bytes | ratio (1.1) |\n|---|---|---|---|---|---|"

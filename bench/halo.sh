@@ -54,15 +54,21 @@ build() {
     peers="$peers $peer"
 }
 
-# A peer's round of one part
-one() {
-    part=$1 peer=$2
-    options="label=$peer samples=$samples seconds=$SECONDS_A_SAMPLE"
-    program="$BEFORE build/halo_$peer $options"
+# A peer's program on ranks with a core each
+choose() {
+    peer=$1 program="$BEFORE build/halo_$1"
     case $peer in
     openmpi) run="$OPENMPI_RUN --mca btl self,vader --bind-to core" ;;
     mpich) run="$MPICH_RUN -bind-to core" ;;
     esac
+}
+
+# A peer's round of one part
+one() {
+    part=$1
+    choose "$2"
+    options="label=$peer samples=$samples seconds=$SECONDS_A_SAMPLE"
+    program="$program $options usual=$usual lost=0.03"
     case $part-$peer in
     z-*) add z $run -np 2 $program n="$SIZES" grid=2x1x1 engines="$two" ;;
     x-*) add x $run -np 2 $program n="$SIZES" grid=1x1x2 engines="$two" ;;
@@ -87,6 +93,7 @@ machine() {
         mpich) echo "machine,MPICH $("$MPICH_RUN" --version | awk '$1 == "Version:" { print $2; exit }')" ;;
         esac
     done
+    echo "machine,a cache line takes $usual ns between the cores"
     [ -z "$BEFORE" ] || echo "machine,ranks with a core each under $BEFORE"
     echo "machine,$(date -u +%Y-%m-%d)"
 }
@@ -97,6 +104,9 @@ if [ "$rounds" -gt 0 ]; then
     build mpich "$MPICH_CC"
     build openmpi "$OPENMPI_CC"
     [ -n "$peers" ] || { say 'no MPI to compare with'; exit 77; }
+    say 'how far apart are the cores? 20 seconds'
+    choose "${peers##* }"
+    usual=$($run -np 2 $program measure=20) || exit 1
     machine > "$ROWS"
     round=0
     while [ "$round" -lt "$rounds" ]; do

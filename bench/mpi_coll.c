@@ -35,14 +35,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #ifdef __linux__
 #include <signal.h>
 #include <sys/prctl.h>
 #endif
 
+#include "probe.h"
+
 enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, P2P, OPS };
-enum { LINE = 128, MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000, SPINS_BEFORE_YIELD = 2000 };
+enum { MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000 };
 
 static const char *const op_name[OPS] = {"barrier",        "broadcast",  "all_reduce", "all_gather",
                                          "reduce_scatter", "all_to_all", "p2p"};
@@ -72,100 +73,7 @@ static int own_core; /* each rank has one */
 static double seconds = 0.03;
 static double sample[MAX_SAMPLES];
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- a barrier and a probe that belong to no engine ---------------------------------------- */
-
-typedef struct {
-    uint32_t arrived;
-    uint32_t ping;
-    char pad[LINE - 8];
-} line;
-
-static line *lines; /* one a rank, in shared memory; NULL when ranks are on several nodes */
-static MPI_Win window;
-static uint32_t epoch, pings;
-
-static void open_lines(void)
-{
-    MPI_Comm node;
-    MPI_Aint bytes;
-    int local, unit;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    MPI_Comm_size(node, &local);
-    if (local == size) {
-        MPI_Win_allocate_shared((MPI_Aint)sizeof(line), 1, MPI_INFO_NULL, node, &lines, &window);
-        *lines = (line){0};
-        MPI_Win_shared_query(window, 0, &bytes, &unit, &lines);
-        MPI_Barrier(node);
-    }
-    MPI_Comm_free(&node);
-}
-
-static void await(const uint32_t *flag, uint32_t value)
-{
-    int spins = 0;
-    while ((int32_t)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - value) < 0) {
-        if (++spins > SPINS_BEFORE_YIELD) {
-            sched_yield();
-        }
-    }
-}
-
-static void sync_ranks(void)
-{
-    if (!lines) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        return;
-    }
-    __atomic_store_n(&lines[rank].arrived, ++epoch, __ATOMIC_RELEASE);
-    for (int i = 0; i < size; i++) {
-        await(&lines[i].arrived, epoch);
-    }
-}
-
-/* One-way latency of a cache line between ranks 0 and 1; 0 where it cannot be had or says nothing,
- * because ranks take turns on a core. */
-static double probe(void)
-{
-    double t = 0;
-    sync_ranks();
-    if (lines && own_core && size > 1 && rank < 2) {
-        t = now();
-        for (int i = 0; i < PINGS; i++) {
-            pings++;
-            if (rank == 1) {
-                await(&lines[0].ping, pings);
-            }
-            __atomic_store_n(&lines[rank].ping, pings, __ATOMIC_RELEASE);
-            if (rank == 0) {
-                await(&lines[1].ping, pings);
-            }
-        }
-        t = (now() - t) / PINGS / 2;
-    }
-    sync_ranks();
-    return t;
-}
-
-/* Seconds that this rank waited for a core so far. */
-static double waited(void)
-{
-    double run = 0, wait = 0;
-    FILE *f = fopen("/proc/self/schedstat", "r");
-    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
-        wait = 0;
-    }
-    if (f) {
-        fclose(f);
-    }
-    return wait * 1e-9;
-}
+/* ---- the cores ------------------------------------------------------------------------------ */
 
 #ifdef __linux__
 /* A rank left behind by a launcher that was killed would spin and spoil every later measurement. */
@@ -318,7 +226,7 @@ static int check(const engine *e, int op, float *in, float *out, size_t count)
     for (size_t i = 0; i < n; i++) {
         out[i] = -1;
     }
-    sync_ranks();
+    probe_sync();
     e->run(op, in, out, count);
     for (size_t i = 0; i < n; i++) {
         if (out[i] != expected(op, count, i)) {
@@ -342,7 +250,7 @@ static double estimate(const engine *e, int op, float *in, float *out, size_t co
     double t = 0;
     for (int k = 0; k < 5; k++) {
         if (k == 3) {
-            sync_ranks();
+            probe_sync();
             t = now();
         }
         if (e->run(op, in, out, count)) {
@@ -373,22 +281,22 @@ static int measure(const engine *e, int op, float *in, float *out, size_t count,
     ops = (size_t)(seconds / (each > 1e-7 ? each : 1e-7));
     inner = block ? ops / BLOCKS + 1 : 1;
     r->samples = block ? BLOCKS : ops < 5 ? 5 : ops > MAX_SAMPLES ? MAX_SAMPLES : ops;
-    before = probe();
-    r->lost = waited();
+    before = probe_line(own_core ? PINGS : 0);
+    r->lost = probe_waited();
     all = now();
     for (size_t k = 0; k < r->samples; k++) {
         if (dirty) {
             fill(in, op, count);
         }
-        sync_ranks();
+        probe_sync();
         double t = now();
         for (size_t j = 0; j < inner; j++) {
             e->run(op, in, out, count);
         }
         sample[k] = (now() - t) / (double)inner / (op == P2P ? 2 : 1);
     }
-    r->lost = (waited() - r->lost) / (now() - all);
-    after = probe();
+    r->lost = (probe_waited() - r->lost) / (now() - all);
+    after = probe_line(own_core ? PINGS : 0);
     MPI_Allreduce(MPI_IN_PLACE, &r->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, sample, (int)r->samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     qsort(sample, r->samples, sizeof sample[0], by_value);
@@ -481,10 +389,11 @@ int main(int argc, char **argv)
     seconds = atof(option(argc, argv, "seconds", "0.03"));
     dirty = atoi(option(argc, argv, "dirty", "1"));
     pin();
-    open_lines();
+    probe_open();
     for (int k = 0; k < ENGINES; k++) {
-        usable[k] = listed(names, engines[k].name) &&
-                    !engines[k].open(rank, size, max_bytes + LINE * (size_t)size, &in[k], &out[k]);
+        usable[k] =
+            listed(names, engines[k].name) &&
+            !engines[k].open(rank, size, max_bytes + PROBE_LINE * (size_t)size, &in[k], &out[k]);
         MPI_Allreduce(MPI_IN_PLACE, &usable[k], 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     }
     if (rank == 0) {
@@ -503,9 +412,7 @@ int main(int argc, char **argv)
             engines[k].close();
         }
     }
-    if (lines) {
-        MPI_Win_free(&window);
-    }
+    probe_close();
     MPI_Finalize();
     return failed;
 }

@@ -4,6 +4,8 @@
  *   mpicc -O2 bench/mpi_halo.c -o build/mpi_halo
  *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
  *                               [shapes=faces,full] [samples=21] [seconds=0.01] [engines=pack,...]
+ *                               [usual=NS] [lost=SHARE] [patience=20]
+ *   mpirun -np 2 build/mpi_halo measure=20
  *
  * Each rank has n^3 doubles inside an array of (n + 2w)^3, x contiguous, in a grid of ranks z, y, x
  * that is periodic in all three. 1x1x2 cuts the contiguous dim. "faces": 6 neighbours; "full": 26.
@@ -18,12 +20,18 @@
  * and one write for each byte of halo, nobody waits.
  *
  * A row for each case and engine:
- *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,lost
+ *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
  *
- * A sample is the slowest rank's time of about `seconds` of exchanges back to back, divided by their
- * number; engines take turns sample by sample. Before it counts, every engine fills NaN halos, and
- * every cell is compared with what the whole array holds there; a wrong one ends the run. lost: the
- * share of the time in which a rank could run and had no core, the worst rank's.
+ * A sample is the slowest rank's time of about `seconds` of exchanges back to back, divided by
+ * their number; engines take turns sample by sample. Before it counts, every engine fills NaN
+ * halos, and every cell is compared with what the whole array holds there; a wrong one ends the
+ * run.
+ *
+ * Samples that do not tell of the engine are left out and taken again. usual: the nanoseconds that
+ * a cache line takes between ranks 0 and 1, asked before and after each sample; one counts only
+ * within 1.5 times of it. `measure` prints it: the median over so many seconds. lost: the share of
+ * the time for which a rank may have waited for its core. patience: seconds for a case; an engine
+ * that has not half of its samples then gets no row.
  *
  * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
  * more initialisers of `engine`, each followed by a comma. */
@@ -37,7 +45,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDES = 27, MIDDLE = 13, MAX_SAMPLES = 501, MOST_PER_SAMPLE = 5000, MAX_ARRAYS = 8 };
+#include "probe.h"
+
+enum {
+    SIDES = 27,
+    MIDDLE = 13,
+    MAX_SAMPLES = 501,
+    MOST_PER_SAMPLE = 5000,
+    MAX_ARRAYS = 8,
+    PINGS = 200
+};
 
 /* What an engine is asked for, and how its result is judged. */
 enum { FORWARD, ADJOINT, FLOOR };
@@ -361,12 +378,12 @@ static void run_floor(double **array)
 #define EXTRA_ENGINES
 #endif
 
-static const engine engines[] = {{"types", FORWARD, open_types, NULL, run_types, close_types},
-                                 {"neighbour", FORWARD, open_neighbour, NULL, run_neighbour,
-                                  close_neighbour},
-                                 {"pack", FORWARD, open_pack, NULL, run_pack, NULL},
-                                 {"ordered", FORWARD, open_ordered, NULL, run_ordered, NULL},
-                                 EXTRA_ENGINES{"floor", FLOOR, open_floor, NULL, run_floor, NULL}};
+static const engine engines[] = {
+    {"types", FORWARD, open_types, NULL, run_types, close_types},
+    {"neighbour", FORWARD, open_neighbour, NULL, run_neighbour, close_neighbour},
+    {"pack", FORWARD, open_pack, NULL, run_pack, NULL},
+    {"ordered", FORWARD, open_ordered, NULL, run_ordered, NULL},
+    EXTRA_ENGINES{"floor", FLOOR, open_floor, NULL, run_floor, NULL}};
 enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 /* ---- values ---- */
@@ -428,13 +445,14 @@ static long count_wrong(const double *array, int kind)
 /* ---- times ---- */
 
 typedef struct {
-    int arrays, batch, samples;
+    int arrays, batch, samples, left_out;
     double *array[MAX_ARRAYS];
-    double sample[MAX_SAMPLES], time, lost; /* seconds in all */
+    double sample[MAX_SAMPLES];
 } contestant;
 
 static contestant field[ENGINES];
-static double seconds = 0.01;
+static double seconds = 0.01, patience = 20;
+static double usual, lost = HUGE_VAL; /* seconds; a share of the time */
 static int wanted_samples = 21;
 static const char *only_engines = "";
 
@@ -453,36 +471,57 @@ static int listed(const char *list, const char *word)
     return 0;
 }
 
-/* Seconds that this rank waited for a core so far. */
-static double waited(void)
+/* Is a cache line under way between the cores for as long as it usually is? A host may move cores
+ * of its guests further apart, for seconds: everything takes several times as long then. */
+static int as_usual(void)
 {
-    double run = 0, wait = 0;
-    FILE *f = fopen("/proc/self/schedstat", "r");
-    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
-        wait = 0;
-    }
-    if (f) {
-        fclose(f);
-    }
-    return wait * 1e-9;
+    double t = probe_line(usual > 0 ? PINGS : 0);
+    MPI_Bcast(&t, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    return t <= 0 || (t <= 1.5 * usual && 1.5 * t >= usual);
 }
 
-/* `times` exchanges: the slowest rank's time of one. */
+/* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. */
 static double exchanges(const engine *e, contestant *c, int times)
 {
     double mine[2], worst[2];
     MPI_Barrier(MPI_COMM_WORLD);
-    mine[1] = waited();
-    mine[0] = MPI_Wtime();
+    mine[1] = probe_waited();
+    mine[0] = now();
     for (int i = 0; i < times; i++) {
         e->run(c->array);
     }
-    mine[0] = MPI_Wtime() - mine[0];
-    mine[1] = waited() - mine[1];
+    mine[0] = now() - mine[0];
+    mine[1] = probe_waited() - mine[1];
     MPI_Allreduce(mine, worst, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    c->time += worst[0];
-    c->lost += worst[1];
-    return worst[0] / times;
+    return worst[1] <= lost * worst[0] ? worst[0] / times : -1;
+}
+
+/* The same from a few that nobody disturbed; the third is taken as it is. */
+static double estimate(const engine *e, contestant *c, int times)
+{
+    const double allowed = lost;
+    double once = -1;
+    for (int k = 0; k < 3 && once < 0; k++) {
+        lost = k < 2 ? allowed : HUGE_VAL;
+        once = exchanges(e, c, times);
+    }
+    lost = allowed;
+    return once;
+}
+
+/* A sample where it counts. */
+static void take_sample(const engine *e, contestant *c)
+{
+    double once;
+    if (!as_usual()) {
+        return;
+    }
+    once = exchanges(e, c, c->batch);
+    if (as_usual() && once >= 0) {
+        c->sample[c->samples++] = once;
+    } else {
+        c->left_out++;
+    }
 }
 
 /* Opens it and proves that it is right; whether it takes part. */
@@ -517,11 +556,10 @@ static int enter(const engine *e, contestant *c, double *common)
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    once = exchanges(e, c, 5);
-    once = exchanges(e, c, 1 + (int)(seconds / 10 / (once + 1e-9)));
+    once = estimate(e, c, 5);
+    once = estimate(e, c, 1 + (int)(seconds / 10 / (once + 1e-9)));
     c->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
     MPI_Bcast(&c->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    c->time = c->lost = 0;
     return 1;
 }
 
@@ -539,19 +577,27 @@ static void tell(const engine *e, contestant *c)
     for (int i = 0; i < s.sides; i++) {
         cells += s.at[i].cells;
     }
+    if (2 * c->samples < wanted_samples) {
+        if (block.rank == 0) {
+            fprintf(stderr, "%s, n %d, w %d, %s: %d of %d samples counted: no row\n", e->name,
+                    block.n, block.w, block.full ? "full" : "faces", c->samples, wanted_samples);
+        }
+        return;
+    }
     qsort(c->sample, (size_t)c->samples, sizeof c->sample[0], by_value);
     if (block.rank == 0) {
-        printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%.3f\n", label, block.ranks,
+        printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%d\n", label, block.ranks,
                block.grid[0], block.grid[1], block.grid[2], block.n, block.w,
                block.full ? "full" : "faces", e->name, cells * sizeof(double) * (size_t)c->arrays,
-               c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->lost / c->time);
+               c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->left_out);
         fflush(stdout);
     }
 }
 
 static void one_case(int n, int w, int full)
 {
-    int in[ENGINES];
+    const double end = now() + patience;
+    int in[ENGINES], more;
     double *common;
     block.n = n;
     block.w = w;
@@ -565,14 +611,17 @@ static void one_case(int n, int w, int full)
     for (int e = 0; e < ENGINES; e++) {
         in[e] = enter(&engines[e], &field[e], common);
     }
-    for (int k = 0; k < wanted_samples; k++) {
+    do {
+        more = 0;
         for (int e = 0; e < ENGINES; e++) {
-            contestant *c = &field[e];
-            if (in[e]) {
-                c->sample[c->samples++] = exchanges(&engines[e], c, c->batch);
+            if (in[e] && field[e].samples < wanted_samples) {
+                take_sample(&engines[e], &field[e]);
+                more |= field[e].samples < wanted_samples;
             }
         }
-    }
+        more = more && now() < end;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    } while (more);
     for (int e = 0; e < ENGINES; e++) {
         if (in[e]) {
             tell(&engines[e], &field[e]);
@@ -587,6 +636,7 @@ static void one_case(int n, int w, int full)
 
 /* ---- main ---- */
 
+static double measure; /* seconds; 0: exchanges */
 static const char *sizes = "32,64,128", *widths = "1,2", *shapes = "faces,full";
 
 static void option(const char *word)
@@ -613,6 +663,14 @@ static void option(const char *word)
                                                         : wanted_samples;
     } else if (n == 7 && memcmp(word, "engines", n) == 0) {
         only_engines = value + 1;
+    } else if (n == 5 && memcmp(word, "usual", n) == 0) {
+        usual = atof(value + 1) * 1e-9;
+    } else if (n == 4 && memcmp(word, "lost", n) == 0) {
+        lost = atof(value + 1);
+    } else if (n == 8 && memcmp(word, "patience", n) == 0) {
+        patience = atof(value + 1);
+    } else if (n == 7 && memcmp(word, "measure", n) == 0) {
+        measure = atof(value + 1);
     } else {
         fprintf(stderr, "mpi_halo: what is %s?\n", word);
         MPI_Abort(MPI_COMM_WORLD, 2);
@@ -627,6 +685,28 @@ static const char *next_number(const char *list, int *number)
     return *end == ',' ? end + 1 : end;
 }
 
+/* The usual distance of the cores, each 5 ms in so many seconds; awake: who sleeps comes back to a
+ * core that must first wake up, or to another. */
+static void print_usual(void)
+{
+    const int most = 1 + (int)(measure / 5e-3);
+    double *t = malloc((size_t)most * sizeof *t);
+    for (int k = 0; k < most && t; k++) {
+        const double next = now() + 5e-3;
+        t[k] = probe_line(PINGS);
+        while (now() < next) {
+        }
+    }
+    if (!t) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    qsort(t, (size_t)most, sizeof *t, by_value);
+    if (block.rank == 0) {
+        printf("%.0f\n", t[most / 2] * 1e9);
+    }
+    free(t);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -634,6 +714,11 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &block.ranks);
     for (int i = 1; i < argc; i++) {
         option(argv[i]);
+    }
+    probe_open();
+    if (measure > 0) {
+        print_usual();
+        sizes = "";
     }
     MPI_Dims_create(block.ranks, 3, block.grid); /* ends the run where a given grid does not fit */
     block.place[0] = block.rank / (block.grid[1] * block.grid[2]);
@@ -658,6 +743,7 @@ int main(int argc, char **argv)
 #ifdef ENGINES_END
     ENGINES_END();
 #endif
+    probe_close();
     MPI_Finalize();
     return 0;
 }
