@@ -1071,6 +1071,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
     p.beside = op == DPAR_SUM ? it->beside : 0;
     p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
+    p.wide = x->wide;
     dpari_stride_prepare(&it->take, &p);
     p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
     p.back = 0;
@@ -1670,6 +1671,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
     x->rank = c->rank;
+    x->wide = dpari_os_wide();
     x->fields = n;
     x->steps = z.steps;
     x->items = z.items;

@@ -161,6 +161,7 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */
     int32_t lends[2];    /* some peer reads my arrays */
+    int32_t wide;        /* dpari_os_wide */
     int32_t in_order;    /* all fields and what is registered are in the communicator's own memory,
                             which moves and messages use in order: nothing waits */
     int32_t elsewhere;   /* some field is in memory that the CPU does not reach: */

@@ -11,6 +11,30 @@ DPARI_API double dpari_os_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+DPARI_API int dpari_os_wide(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    uint32_t a = 0, b, c = 0, d, kept;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    if (a < 7) {
+        return 0;
+    }
+    a = 1;
+    c = 0;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    if ((c >> 27 & 3) != 3) { /* the system says what it keeps; vectors of floats */
+        return 0;
+    }
+    __asm__ volatile("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    a = 7;
+    c = 0;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    return (kept & 6) == 6 && (b >> 5 & 1) != 0;
+#else
+    return 0;
+#endif
+}
+
 DPARI_API void dpari_os_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

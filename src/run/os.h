@@ -90,6 +90,9 @@ DPARI_API int64_t dpari_os_memory(void);
 /* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
 DPARI_API int64_t dpari_os_available(void);
 DPARI_API int64_t dpari_os_page(void);
+/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
+ * virtual machine. */
+DPARI_API int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. */
 DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);

@@ -151,6 +151,20 @@ static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
+/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+#if DPARI_STRIDE_VECTOR && defined(__x86_64__)
+#define DPARI_STRIDE_WIDE 1
+#define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
+typedef double dpari_stride_d4 __attribute__((vector_size(32)));
+typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
+
+#define dpari_stride_wide_nan(mask)                                                                \
+    (__builtin_expect(__builtin_ia32_movmskps256((dpari_stride_f8)(mask)) != 0, 0) != 0)
+#else
+#define DPARI_STRIDE_WIDE 0
+#endif
+
 /* t + f, one NaN for all, as dpari_kern_reduce has it. */
 #define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
     type x, y;                                                                                     \
@@ -391,65 +405,114 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 /* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
  * short. */
 #if DPARI_STRIDE_VECTOR
-/* Rows of n, four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
-#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector, wipe)                               \
-    static void name(const dpari_stride_rows *k)                                                   \
+/* Rows of n: the first few one by one until vectors are aligned (one that crosses a line is stored
+ * twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From the
+ * first NaN of a row on, one by one. */
+#define DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, wipe, ...)                        \
+    in static void name(const dpari_stride_rows *k)                                                \
     {                                                                                              \
+        enum { SIZE = (int)sizeof(vector) };                                                       \
         const int64_t bytes = k->n * (int64_t)sizeof(type);                                        \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
-        int64_t row, at;                                                                           \
+        int64_t row;                                                                               \
         for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
-            for (at = 0; at + 64 <= bytes; at += 64) {                                             \
-                vector a, b, c, d, e, f, g, h;                                                     \
-                dpari_stride_copy(&a, to + at, 16);                                                \
-                dpari_stride_copy(&b, to + at + 16, 16);                                           \
-                dpari_stride_copy(&c, to + at + 32, 16);                                           \
-                dpari_stride_copy(&d, to + at + 48, 16);                                           \
-                dpari_stride_copy(&e, from + at, 16);                                              \
-                dpari_stride_copy(&f, from + at + 16, 16);                                         \
-                dpari_stride_copy(&g, from + at + 32, 16);                                         \
-                dpari_stride_copy(&h, from + at + 48, 16);                                         \
+            const int64_t first = (int64_t)((0 - (uintptr_t)to) % (uintptr_t)SIZE);                \
+            unsigned char *t = to;                                                                 \
+            const unsigned char *f = from, *end = from + bytes;                                    \
+            vector a, b, c, d, e, g, h, i;                                                         \
+            for (; f < from + first && f < end; t += sizeof(type), f += sizeof(type)) {            \
+                __VA_ARGS__                                                                        \
+            }                                                                                      \
+            for (; end - f >= 4 * SIZE; t += 4 * SIZE, f += 4 * SIZE) {                            \
+                dpari_stride_copy(&a, t, SIZE);                                                    \
+                dpari_stride_copy(&b, t + SIZE, SIZE);                                             \
+                dpari_stride_copy(&c, t + 2 * SIZE, SIZE);                                         \
+                dpari_stride_copy(&d, t + 3 * SIZE, SIZE);                                         \
+                dpari_stride_copy(&e, f, SIZE);                                                    \
+                dpari_stride_copy(&g, f + SIZE, SIZE);                                             \
+                dpari_stride_copy(&h, f + 2 * SIZE, SIZE);                                         \
+                dpari_stride_copy(&i, f + 3 * SIZE, SIZE);                                         \
                 a += e;                                                                            \
-                b += f;                                                                            \
-                c += g;                                                                            \
-                d += h;                                                                            \
+                b += g;                                                                            \
+                c += h;                                                                            \
+                d += i;                                                                            \
                 e = (a + b) + (c + d);                                                             \
-                if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                            \
+                if (some_nan(e != e)) {                                                            \
                     break;                                                                         \
                 }                                                                                  \
-                dpari_stride_copy(to + at, &a, 16);                                                \
-                dpari_stride_copy(to + at + 16, &b, 16);                                           \
-                dpari_stride_copy(to + at + 32, &c, 16);                                           \
-                dpari_stride_copy(to + at + 48, &d, 16);                                           \
-                wipe                                                                               \
+                dpari_stride_copy(t, &a, SIZE);                                                    \
+                dpari_stride_copy(t + SIZE, &b, SIZE);                                             \
+                dpari_stride_copy(t + 2 * SIZE, &c, SIZE);                                         \
+                dpari_stride_copy(t + 3 * SIZE, &d, SIZE);                                         \
+                wipe(f, vector) wipe(f + SIZE, vector) wipe(f + 2 * SIZE, vector)                  \
+                    wipe(f + 3 * SIZE, vector)                                                     \
             }                                                                                      \
-            if (at < bytes) {                                                                      \
-                dpari_stride_rows rest = *k;                                                       \
-                rest.to = to + at;                                                                 \
-                rest.from = from + at;                                                             \
-                rest.to_step = rest.from_step = rest.run = (int64_t)sizeof(type);                  \
-                rest.n = (bytes - at) / (int64_t)sizeof(type);                                     \
-                rest.rows = 1;                                                                     \
-                one_by_one(&rest);                                                                 \
+            for (; end - f >= SIZE; t += SIZE, f += SIZE) {                                        \
+                dpari_stride_copy(&a, t, SIZE);                                                    \
+                dpari_stride_copy(&e, f, SIZE);                                                    \
+                a += e;                                                                            \
+                if (some_nan(a != a)) {                                                            \
+                    break;                                                                         \
+                }                                                                                  \
+                dpari_stride_copy(t, &a, SIZE);                                                    \
+                wipe(f, vector)                                                                    \
+            }                                                                                      \
+            for (; f < end; t += sizeof(type), f += sizeof(type)) {                                \
+                __VA_ARGS__                                                                        \
             }                                                                                      \
         }                                                                                          \
     }
 
-#define DPARI_STRIDE_CLEAR_64(vector)                                                              \
-    unsigned char *read = (unsigned char *)(uintptr_t)(from + at);                                 \
-    const vector zero = {0};                                                                       \
-    dpari_stride_copy(read, &zero, 16);                                                            \
-    dpari_stride_copy(read + 16, &zero, 16);                                                       \
-    dpari_stride_copy(read + 32, &zero, 16);                                                       \
-    dpari_stride_copy(read + 48, &zero, 16);
+#define DPARI_STRIDE_KEEP(at, type)
+#define DPARI_STRIDE_ZERO(at, type)                                                                \
+    {                                                                                              \
+        const type zero = {0};                                                                     \
+        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
+    }
+#define DPARI_STRIDE_DENSE_TWO(name, in, type, word, quiet, vector, some_nan)                      \
+    DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, DPARI_STRIDE_KEEP,                    \
+                           DPARI_STRIDE_SUM(type, word, quiet))                                    \
+    DPARI_STRIDE_DENSE_SUM(name##_clear, in, type, vector, some_nan, DPARI_STRIDE_ZERO,            \
+                           DPARI_STRIDE_SUM(type, word, quiet) DPARI_STRIDE_ZERO(f, type))
 
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32_rows, float, dpari_stride_f4, )
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64_rows, double, dpari_stride_d2, )
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32_rows, float,
-                       dpari_stride_f4, DPARI_STRIDE_CLEAR_64(dpari_stride_f4))
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64_rows, double,
-                       dpari_stride_d2, DPARI_STRIDE_CLEAR_64(dpari_stride_d2))
+#define DPARI_STRIDE_NARROW_NAN(mask) dpari_stride_some_nan((dpari_stride_u2)(mask))
+
+DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f32, , float, uint32_t, 0x7fc00000u, dpari_stride_f4,
+                       DPARI_STRIDE_NARROW_NAN)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f64, , double, uint64_t, UINT64_C(0x7ff8) << 48,
+                       dpari_stride_d2, DPARI_STRIDE_NARROW_NAN)
+#endif
+#if DPARI_STRIDE_WIDE
+DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f32, DPARI_STRIDE_IN_WIDE, float, uint32_t, 0x7fc00000u,
+                       dpari_stride_f8, dpari_stride_wide_nan)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f64, DPARI_STRIDE_IN_WIDE, double, uint64_t,
+                       UINT64_C(0x7ff8) << 48, dpari_stride_d4, dpari_stride_wide_nan)
+#endif
+
+#if DPARI_STRIDE_VECTOR
+typedef void dpari_stride_loop(const dpari_stride_rows *k);
+
+/* NULL: there is none. */
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
+{
+    const int32_t f64 = s->to_type == DPAR_F64;
+    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
+        return NULL;
+    }
+#if DPARI_STRIDE_WIDE
+    if (s->wide) {
+        if (s->clear) {
+            return f64 ? dpari_stride_wide_f64_clear : dpari_stride_wide_f32_clear;
+        }
+        return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
+    }
+#endif
+    if (s->clear) {
+        return f64 ? dpari_stride_dense_f64_clear : dpari_stride_dense_f32_clear;
+    }
+    return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+}
 #endif
 
 /* 1: what was read is 0. */
@@ -459,20 +522,9 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
     const unsigned char *from = k->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
-        if (s->clear) {
-            dpari_stride_dense_clear_f64(k);
-        } else {
-            dpari_stride_dense_f64(k);
-        }
-        return 1;
-    }
-    if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
-        if (s->clear) {
-            dpari_stride_dense_clear_f32(k);
-        } else {
-            dpari_stride_dense_f32(k);
-        }
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s);
+    if (loop) {
+        loop(k);
         return 1;
     }
 #endif
@@ -716,6 +768,7 @@ typedef struct dpari_stride_pair {
     int64_t next;  /* bytes from each run's target to one that is asked for; 0: none is */
     int64_t after; /* bytes to what `ahead` asks for */
     int32_t ahead;
+    int32_t round; /* see dpari_stride_round_1 */
 } dpari_stride_pair;
 
 #if defined(__GNUC__)
@@ -784,6 +837,70 @@ DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
                   DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
 #endif
 
+/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
+ * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_PAIR_ROUND(name, in, vector, words, some_nan, ...)                            \
+    in static void name(const dpari_stride_pair *k)                                                \
+    {                                                                                              \
+        const int64_t n = k->n, step = k->to_step, next = k->next, to_b = k->to_b;                 \
+        const uint64_t quiet = UINT64_C(0x7ff8) << 48;                                             \
+        int64_t row, i;                                                                            \
+        for (row = 0; row < k->rows; row++) {                                                      \
+            unsigned char *high = k->to + row * k->to_row;                                         \
+            unsigned char *low = (unsigned char *)(uintptr_t)k->from + row * k->to_row;            \
+            for (i = 0; i < n; i++, high += step, low += step) {                                   \
+                const vector zero = {0};                                                           \
+                vector x, y;                                                                       \
+                words bad;                                                                         \
+                if (next != 0) {                                                                   \
+                    dpari_stride_ask_line(high + next);                                            \
+                    dpari_stride_ask_line(high + to_b + next);                                     \
+                }                                                                                  \
+                dpari_stride_copy(&x, low, sizeof x);                                              \
+                dpari_stride_copy(&y, high, sizeof y);                                             \
+                x += y;                                                                            \
+                bad = (words)(x != x);                                                             \
+                if (some_nan(bad)) {                                                               \
+                    x = (vector)(((words)x & ~bad) | (bad & quiet));                               \
+                }                                                                                  \
+                __VA_ARGS__                                                                        \
+                dpari_stride_copy(low, &x, sizeof x);                                              \
+                dpari_stride_copy(high, &y, sizeof y);                                             \
+            }                                                                                      \
+        }                                                                                          \
+    }
+DPARI_STRIDE_PAIR_ROUND(dpari_stride_round_1, , dpari_stride_d2, dpari_stride_u2,
+                        DPARI_STRIDE_NARROW_NAN, y = zero;
+                        y[0] = x[0]; x[0] = 0;)
+#endif
+#if DPARI_STRIDE_WIDE
+DPARI_STRIDE_PAIR_ROUND(dpari_stride_round_2, DPARI_STRIDE_IN_WIDE, dpari_stride_d4,
+                        dpari_stride_u4, dpari_stride_wide_nan, y = zero;
+                        y[0] = x[0]; y[1] = x[1]; x[0] = x[1] = 0;)
+#endif
+
+/* Makes k go round where its two do, whose sums are of `step` bytes each. */
+static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+{
+    const uintptr_t to = (uintptr_t)k->to, from = (uintptr_t)k->from;
+    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
+    if (k->to_step != k->from_step || k->to_row != k->from_row) {
+        return 0;
+    }
+    if (from_b == to + step && to_b == from + step) {
+        return to >= from + 2 * step;
+    }
+    if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
+        return 0;
+    }
+    k->from += k->from_b; /* b has the low halo: it goes first */
+    k->to += k->to_b;
+    k->from_b = -k->from_b;
+    k->to_b = -k->to_b;
+    return 1;
+}
+
 static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
 {
     switch (s->loop) {
@@ -791,6 +908,12 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_strid
     case DPARI_STRIDE_16: dpari_stride_pair_16(k); break;
 #if DPARI_STRIDE_ADDS
     case DPARI_STRIDE_SUM_F64:
+#if DPARI_STRIDE_VECTOR
+        if (k->round) {
+            dpari_stride_round_1(k);
+            break;
+        }
+#endif
         if (s->clear) {
             dpari_stride_pair_clear(k);
         } else {
@@ -800,6 +923,12 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_strid
 #endif
 #if DPARI_STRIDE_VECTOR
     case DPARI_STRIDE_SUM_TWO:
+#if DPARI_STRIDE_WIDE
+        if (k->round) {
+            dpari_stride_round_2(k);
+            break;
+        }
+#endif
         if (s->clear) {
             dpari_stride_pair_clear_two(k);
         } else {
@@ -886,6 +1015,9 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     k.beside_b = b->beside;
     k.after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
     k.ahead = a->each > 0 ? a->ahead : 0;
+    k.round = a->clear && k.ahead == 0 &&
+              ((a->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(&k, 8)) ||
+               (a->loop == DPARI_STRIDE_SUM_TWO && a->wide && dpari_stride_goes_round(&k, 16)));
     dpari_stride_pair_next(&k, a);
     dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
     dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
@@ -1051,12 +1183,12 @@ static void dpari_stride_merge(dpari_stride *s)
 }
 
 /* A loop of two or three elements is none: better the next dim's. */
-static void dpari_stride_lengthen(dpari_stride *s)
+static void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
-    if (s->dims > 1 && s->dim[0].count < 8 && s->dim[1].count > s->dim[0].count) {
-        const dpari_stride_dim first = s->dim[0];
-        s->dim[0] = s->dim[1];
-        s->dim[1] = first;
+    if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
+        const dpari_stride_dim first = s->dim[d];
+        s->dim[d] = s->dim[d + 1];
+        s->dim[d + 1] = first;
     }
 }
 
@@ -1147,8 +1279,10 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
     if (s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_TWO && !s->clear) {
         s->beside = p->beside * size;
     }
-    if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
-        dpari_stride_lengthen(s);
+    if (s->loop == DPARI_STRIDE_DENSE) {
+        dpari_stride_lengthen(s, 1);
+    } else if (s->run <= 64) {
+        dpari_stride_lengthen(s, 0);
     }
     for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
         s->dim[d].count = 1;
@@ -1187,6 +1321,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     s->dims = s->asks = s->ahead = s->back = 0;
     s->first = s->each = 0;
     s->simple = s->packs = 0;
+    s->wide = p->wide;
     s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;

@@ -31,6 +31,7 @@ typedef struct dpari_stride_piece {
     int32_t clear;   /* 1: what was read becomes 0 */
     int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
     int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
+    int32_t wide;   /* dpari_os_wide */
     int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
@@ -47,6 +48,7 @@ typedef struct dpari_stride {
     int64_t run;      /* bytes that lie in one piece on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
     int32_t simple;      /* one call of the loop does it */
+    int32_t wide;        /* by vectors of 32 bytes */
     int32_t packs;       /* by way of near memory to what another core has */
     int32_t op;          /* with the types that follow: of what is not just copied */
     int64_t part, turn;  /* rows, and elements or runs of each, at a time */

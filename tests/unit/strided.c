@@ -12,6 +12,8 @@ enum { ROOM = 1 << 16, TYPES = 10 };
 static const int32_t types[TYPES] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
                                      DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
 
+static int32_t wide_here;
+
 static uint64_t random_state = 88172645463325252u;
 static uint64_t random_bits(void) /* xorshift64* */
 {
@@ -329,6 +331,7 @@ static void random_work(dpari_stride_piece *p)
                                        {DPAR_F16, DPAR_F32}, {DPAR_BF16, DPAR_F32}};
     p->op = below(2) == 0 ? DPAR_COPY : ops[below(4)];
     p->through = DPAR_F64;
+    p->wide = wide_here & (int32_t)below(2);
     p->negate = below(3) == 0;
     p->clear = below(3) == 0;
     p->back = below(3) == 0;
@@ -507,6 +510,95 @@ static void beside(void)
     }
     compare(0, &p[0]);
     compare(1, &p[1]);
+}
+
+/* A NaN with a payload at some of the places. */
+static void some_nan(unsigned char *array, int32_t type, int64_t first, int64_t places)
+{
+    for (int64_t n = below(4); n > 0; n--) {
+        put(array + (first + below(places)) * dpar_type_bytes(type),
+            type == DPAR_F64 ? UINT64_C(0xfff8000000000123) : 0xffc00123u, type);
+    }
+}
+
+/* Sums along rows that lie in one piece, at every place in a line, by vectors of both sizes. */
+static void rows_of_sums(void)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    const int64_t to = below(40), from = below(40);
+    int32_t size;
+    memset(&p, 0, sizeof p);
+    p.dims = 2;
+    p.to_type = p.from_type = p.through = below(2) ? DPAR_F64 : DPAR_F32;
+    p.op = DPAR_SUM;
+    p.clear = (int32_t)below(2);
+    p.wide = wide_here & (int32_t)below(2);
+    p.extent[0] = 1 + below(9);
+    p.extent[1] = 16 + below(150);
+    p.to[0] = p.extent[1] + below(20);
+    p.from[0] = p.extent[1] + below(20);
+    p.to[1] = p.from[1] = 1;
+    size = dpar_type_bytes(p.to_type);
+    values(0, &p);
+    some_nan(to_got[0], p.to_type, to, p.to[0] * p.extent[0]);
+    some_nan(from_got[0], p.to_type, from, p.from[0] * p.extent[0]);
+    memcpy(to_want[0], to_got[0], ROOM);
+    memcpy(from_want[0], from_got[0], ROOM);
+    dpari_stride_prepare(&s, &p);
+    naive(&p, to_want[0] + to * size, from_want[0] + from * size);
+    dpari_stride_run(&s, to_got[0] + to * size, from_got[0] + from * size);
+    compare(0, &p);
+}
+
+/* The halos of a block that is its own neighbour, added to its ends: |h x ... y g| in one array.
+ * Returns whether one vector went over each end. */
+static int around(void)
+{
+    dpari_stride_piece p[2];
+    dpari_stride s[2];
+    unsigned char *to[2], *from[2];
+    const int64_t w = 1 + below(3), n = w + below(5) * below(9), pitch = n + 2 * w + below(5);
+    const int64_t start = below(8), swapped = below(2), dim = 1 + below(2);
+    const int64_t step = dim == 2 ? 1 : n + below(3);
+    dpari_stride_pair k;
+    memset(p, 0, sizeof p);
+    p[0].dims = 3;
+    p[0].to_type = p[0].from_type = p[0].through = below(4) ? DPAR_F64 : DPAR_F32;
+    p[0].op = DPAR_SUM;
+    p[0].clear = 1;
+    p[0].wide = wide_here & (int32_t)below(2);
+    p[0].extent[0] = 1 + below(3);
+    p[0].extent[1] = dim == 1 ? w : 1 + below(50);
+    p[0].extent[2] = dim == 2 ? w : 1 + below(n);
+    p[0].to[1] = dim == 1 ? step : pitch;
+    p[0].to[0] = (dim == 1 ? (n + 2 * w) * step : p[0].extent[1] * pitch) + below(3);
+    p[0].to[2] = 1;
+    memcpy(p[0].from, p[0].to, sizeof p[0].to);
+    p[1] = p[0];
+    values(0, &p[0]);
+    some_nan(to_got[0], p[0].to_type, start, 200);
+    memcpy(to_want[0], to_got[0], ROOM);
+    for (int i = 0; i < 2; i++) {
+        const int low = (i == 0) != (swapped != 0); /* this takes the low halo to the high end */
+        const int64_t size = dpar_type_bytes(p[i].to_type);
+        to[i] = to_got[0] + (start + (low ? n : w) * step) * size;
+        from[i] = to_got[0] + (start + (low ? 0 : n + w) * step) * size;
+        dpari_stride_prepare(&s[i], &p[i]);
+        naive(&p[i], to_want[0] + (to[i] - to_got[0]), to_want[0] + (from[i] - to_got[0]));
+    }
+    if (n >= 2 * w) { /* x is not y */
+        dpari_stride_run_beside(&s[0], to[0], from[0], &s[1], to[1], from[1]);
+        CHECK(memcmp(to_got[0], to_want[0], ROOM) == 0);
+    }
+    k.to = to[0];
+    k.from = from[0];
+    k.to_b = to[1] - to[0];
+    k.from_b = from[1] - from[0];
+    k.to_step = k.from_step = k.to_row = k.from_row = 0;
+    CHECK(dpari_stride_goes_round(&k, (uintptr_t)(w * dpar_type_bytes(p[0].to_type))) ==
+          (step == 1 && n >= 2 * w && dim == 2));
+    return s[0].loop == DPARI_STRIDE_SUM_F64 && dim == 2 && n >= 2 * w && s[0].elements > 32;
 }
 
 /* Runs of a box that another core will read densely, alone or with those of its other side. */
@@ -710,7 +802,8 @@ static void no_list(void)
 
 int main(void)
 {
-    int64_t packs = 0;
+    int64_t packs = 0, rounds = 0;
+    wide_here = dpari_os_wide();
     for (int k = 0; k < 12000; k++) {
         one_piece();
     }
@@ -725,6 +818,11 @@ int main(void)
         packs += packed();
     }
     CHECK(packs > 200);
+    for (int k = 0; k < 2000; k++) {
+        rows_of_sums();
+        rounds += around();
+    }
+    CHECK(rounds > 200);
     no_list();
     runs();
     merged();
