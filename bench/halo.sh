@@ -9,14 +9,14 @@
 #   PARTS   which of: z x one eight crowd     all: cut along planes, along the contiguous dim, one
 #                                             rank, small blocks for eight fields, 8 ranks
 #   SIZES   edges of the blocks               32,64,128
-#   SECONDS_A_SAMPLE                          0.01
+#   SECONDS_A_SAMPLE                          0.004
 #   BEFORE  a command put before the program of ranks with a core each, such as: chrt -r 1
 #   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN              mpicc.openmpi, mpirun.openmpi, ...
 #   ROWS    keep the rows here                                build/halo.csv
 # With ROWS given and rounds = 0 it prints the tables of rows measured before.
 cd "$(dirname "$0")/.." || exit 1
 rounds=${1:-3} samples=${2:-21}
-: "${CC:=cc}" "${PARTS:=z x one eight crowd}" "${SIZES:=32,64,128}" "${SECONDS_A_SAMPLE:=0.01}" "${BEFORE:=}"
+: "${CC:=cc}" "${PARTS:=z x one eight crowd}" "${SIZES:=32,64,128}" "${SECONDS_A_SAMPLE:=0.004}" "${BEFORE:=}"
 : "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
 : "${MPICH_CC:=mpicc.mpich}" "${MPICH_RUN:=mpiexec.mpich}" "${ROWS:=build/halo.csv}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -93,7 +93,7 @@ machine() {
         mpich) echo "machine,MPICH $("$MPICH_RUN" --version | awk '$1 == "Version:" { print $2; exit }')" ;;
         esac
     done
-    echo "machine,a cache line takes $usual ns between the cores"
+    echo "machine,a cache line takes ${usual%,*} ns between the cores"
     [ -z "$BEFORE" ] || echo "machine,ranks with a core each under $BEFORE"
     echo "machine,$(date -u +%Y-%m-%d)"
 }
@@ -104,7 +104,7 @@ if [ "$rounds" -gt 0 ]; then
     build mpich "$MPICH_CC"
     build openmpi "$OPENMPI_CC"
     [ -n "$peers" ] || { say 'no MPI to compare with'; exit 77; }
-    say 'how far apart are the cores? 20 seconds'
+    say 'the cores: how far apart, how fast? 20 seconds'
     choose "${peers##* }"
     usual=$($run -np 2 $program measure=20) || exit 1
     machine > "$ROWS"
@@ -124,7 +124,7 @@ Blocks of n^3 doubles a rank with halos of width w, periodic in all dims, x cont
 a core, cut along planes (z) or along the contiguous dim (x), so that two of three dims are the rank's
 own. *faces*: 6 neighbours; *full*: 26. dpar runs in the same processes as the MPI library, in turns
 with it (`bench/mpi_halo.c`, `bench/halo_engine.h`); every engine first fills NaN halos, and every cell
-is compared. A sample is the slowest rank's time of about 10 ms of exchanges back to back. Cells are
+is compared. A sample is the slowest rank's time of about 4 ms of exchanges back to back. Cells are
 medians in us, the median over rounds. The four ways of MPI are messages of subarray types, a
 neighbourhood all-to-all of them, packing by hand, and packing dim by dim (full alone); *best* is the
 fastest of them with either library. *Registered* fields come from `dpar_comm_alloc`, *private* ones

@@ -4,7 +4,7 @@
  *   mpicc -O2 bench/mpi_halo.c -o build/mpi_halo
  *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
  *                               [shapes=faces,full] [samples=21] [seconds=0.01] [engines=pack,...]
- *                               [usual=NS] [lost=SHARE] [patience=20]
+ *                               [usual=NS,US] [lost=SHARE] [patience=20]
  *   mpirun -np 2 build/mpi_halo measure=20
  *
  * Each rank has n^3 doubles inside an array of (n + 2w)^3, x contiguous, in a grid of ranks z, y, x
@@ -28,10 +28,11 @@
  * run.
  *
  * Samples that do not tell of the engine are left out and taken again. usual: the nanoseconds that
- * a cache line takes between ranks 0 and 1, asked before and after each sample; one counts only
- * within 1.5 times of it. `measure` prints it: the median over so many seconds. lost: the share of
- * the time for which a rank may have waited for its core. patience: seconds for a case; an engine
- * that has not half of its samples then gets no row.
+ * a cache line takes between ranks 0 and 1, and the microseconds of a small loop on a core that
+ * nobody else uses. Both are asked before and after each sample, which counts where the one is
+ * within 1.5 times and the other within 1.1. `measure` prints them, asked for so many seconds.
+ * lost: the share of the time for which a rank may have waited for its core. patience: seconds for
+ * a case; an engine that has not half of its samples then gets no row.
  *
  * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
  * more initialisers of `engine`, each followed by a comma. */
@@ -452,7 +453,7 @@ typedef struct {
 
 static contestant field[ENGINES];
 static double seconds = 0.01, patience = 20;
-static double usual, lost = HUGE_VAL; /* seconds; a share of the time */
+static double usual_line, usual_work, lost = HUGE_VAL; /* seconds; a share of the time */
 static int wanted_samples = 21;
 static const char *only_engines = "";
 
@@ -471,13 +472,25 @@ static int listed(const char *list, const char *word)
     return 0;
 }
 
-/* Is a cache line under way between the cores for as long as it usually is? A host may move cores
- * of its guests further apart, for seconds: everything takes several times as long then. */
+/* What probes say: seconds of a line between the cores, and of work on them, the slower. */
+static void ask_probes(double *line, double *work)
+{
+    const double mine = probe_work();
+    *line = probe_line(PINGS);
+    MPI_Bcast(line, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    MPI_Allreduce(&mine, work, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+}
+
+/* Are the cores as far apart as usual, and this program's alone? A host may move the cores of its
+ * guests further apart for seconds, or let another guest onto them: everything takes longer. */
 static int as_usual(void)
 {
-    double t = probe_line(usual > 0 ? PINGS : 0);
-    MPI_Bcast(&t, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    return t <= 0 || (t <= 1.5 * usual && 1.5 * t >= usual);
+    double line = 0, work = 0;
+    if (usual_line > 0) {
+        ask_probes(&line, &work);
+    }
+    return work <= 1.1 * usual_work &&
+           (line <= 0 || (line <= 1.5 * usual_line && 1.5 * line >= usual_line));
 }
 
 /* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. */
@@ -663,8 +676,10 @@ static void option(const char *word)
                                                         : wanted_samples;
     } else if (n == 7 && memcmp(word, "engines", n) == 0) {
         only_engines = value + 1;
-    } else if (n == 5 && memcmp(word, "usual", n) == 0) {
-        usual = atof(value + 1) * 1e-9;
+    } else if (n == 5 && memcmp(word, "usual", n) == 0 &&
+               sscanf(value + 1, "%lf,%lf", &usual_line, &usual_work) == 2) {
+        usual_line *= 1e-9;
+        usual_work *= 1e-6;
     } else if (n == 4 && memcmp(word, "lost", n) == 0) {
         lost = atof(value + 1);
     } else if (n == 8 && memcmp(word, "patience", n) == 0) {
@@ -685,26 +700,28 @@ static const char *next_number(const char *list, int *number)
     return *end == ',' ? end + 1 : end;
 }
 
-/* The usual distance of the cores, each 5 ms in so many seconds; awake: who sleeps comes back to a
- * core that must first wake up, or to another. */
+/* What is usual, each 5 ms in so many seconds: of the distance what one in four is below; of work,
+ * which others can only hold up, one in ten. Awake: who sleeps comes back to a core that is not. */
 static void print_usual(void)
 {
     const int most = 1 + (int)(measure / 5e-3);
-    double *t = malloc((size_t)most * sizeof *t);
-    for (int k = 0; k < most && t; k++) {
+    double *line = malloc((size_t)most * sizeof *line), *work = malloc((size_t)most * sizeof *work);
+    for (int k = 0; k < most && line && work; k++) {
         const double next = now() + 5e-3;
-        t[k] = probe_line(PINGS);
+        ask_probes(&line[k], &work[k]);
         while (now() < next) {
         }
     }
-    if (!t) {
+    if (!line || !work) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    qsort(t, (size_t)most, sizeof *t, by_value);
+    qsort(line, (size_t)most, sizeof *line, by_value);
+    qsort(work, (size_t)most, sizeof *work, by_value);
     if (block.rank == 0) {
-        printf("%.0f\n", t[most / 2] * 1e9);
+        printf("%.0f,%.2f\n", line[most / 4] * 1e9, work[most / 10] * 1e6);
     }
-    free(t);
+    free(line);
+    free(work);
 }
 
 int main(int argc, char **argv)
