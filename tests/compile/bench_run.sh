@@ -40,7 +40,7 @@ for mpi in $mpis; do
                     { echo "$mpi, $ranks ranks: no row of $engine, $op"; exit 1; }
             done
         done
-        timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5 w=1,2 samples=1 \
+        timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5,24 w=1,2 samples=1 \
             seconds=0.0005 > "$work/rows" || { echo "halos, $mpi, $ranks ranks: exit $?"; exit 1; }
         for engine in types neighbour pack ordered registered private messages adjoint eight floor; do
             grep -q "^$mpi,$ranks,.*,5,2,full,$engine," "$work/rows" ||
