@@ -146,7 +146,7 @@ END {
     title["openmpi"] = "Open MPI"; title["mpich"] = "MPICH"
     sizes = split("32 64 128", size, " "); split("faces full", shape, " ")
     print "Measured: " machine "."
-    if (left_out) printf "\n%d of %d samples were left out: a rank had waited for its core in more than 3 %% of the time, another\nguest of the host had used it (a small loop took more than 1.1 times as long as alone), or a cache line took longer\nor shorter between the cores than usual, beyond 1.5 times. They were taken again.\n", left_out, left_out + samples
+    if (left_out) printf "\n%d of %d samples were taken and left out: a rank had waited for its core in more than 3 %% of the time, another\nguest of the host had used it (a small loop took more than 1.1 times as long as alone), or a cache line took longer\nor shorter between the cores than usual, beyond 1.5 times. They were taken again.\n", left_out, left_out + samples
     two_table("z", "planes"); two_table("x", "the contiguous dim")
     if (ratios) printf "\nMedian of the %d ratios of registered fields: %s (bar 0.6).\n", ratios, against("median ratio, registered", middle(ratios), 1, 0.6)
     print "\n### Full against faces\n\n*Bytes* is the ratio of the cells: what edges and corners add.\n\n| cut | n, w | faces | full | bytes | ratio (1.1) |\n|---|---|---|---|---|---|"

@@ -31,8 +31,9 @@
  * a cache line takes between ranks 0 and 1, and the microseconds of a small loop on a core that
  * nobody else uses. Both are asked before and after each sample, which counts where the one is
  * within 1.5 times and the other within 1.1. `measure` prints them, asked for so many seconds.
- * lost: the share of the time for which a rank may have waited for its core. patience: seconds for
- * a case; an engine that has not half of its samples then gets no row.
+ * lost: the share of the time for which a rank may have waited for its core. left_out counts
+ * samples that were taken, not the time in which none was begun. patience: seconds for a case; an
+ * engine that has not half of its samples then gets no row.
  *
  * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
  * more initialisers of `engine`, each followed by a comma. */
@@ -486,11 +487,12 @@ static void ask_probes(double *line, double *work)
 static int as_usual(void)
 {
     double line = 0, work = 0;
-    if (usual_line > 0) {
-        ask_probes(&line, &work);
+    if (usual_work <= 0) {
+        return 1;
     }
+    ask_probes(&line, &work);
     return work <= 1.1 * usual_work &&
-           (line <= 0 || (line <= 1.5 * usual_line && 1.5 * line >= usual_line));
+           (usual_line <= 0 || line <= 0 || (line <= 1.5 * usual_line && 1.5 * line >= usual_line));
 }
 
 /* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. */
@@ -609,8 +611,8 @@ static void tell(const engine *e, contestant *c)
 
 static void one_case(int n, int w, int full)
 {
-    const double end = now() + patience;
     int in[ENGINES], more;
+    double end;
     double *common;
     block.n = n;
     block.w = w;
@@ -624,6 +626,7 @@ static void one_case(int n, int w, int full)
     for (int e = 0; e < ENGINES; e++) {
         in[e] = enter(&engines[e], &field[e], common);
     }
+    end = now() + patience;
     do {
         more = 0;
         for (int e = 0; e < ENGINES; e++) {

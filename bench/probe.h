@@ -109,9 +109,10 @@ static double probe_line(int ways)
 
 /* Seconds of a loop that fills a core: the best of a few. Half as long again where a guest of the
  * host runs on the core's other thread. Local. */
-static double probe_work(void)
+static inline double probe_work(void)
 {
-    static volatile uint64_t from[1024], to[1024];
+    static volatile uint64_t words[2][1024];
+    volatile uint64_t *from = words[0], *to = words[1];
     double best = 1;
     for (int k = 0; k < 3; k++) {
         double t = now();

@@ -405,9 +405,10 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 /* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
  * short. */
 #if DPARI_STRIDE_VECTOR
-/* Rows of n: the first few one by one until vectors are aligned (one that crosses a line is stored
- * twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From the
- * first NaN of a row on, one by one. */
+/* Rows of n: the first few one by one until vectors are aligned (a vector across two lines is
+ * stored twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From
+ * the first four of a row whose sum is NaN on vector by vector, from the first with a NaN on one by
+ * one. */
 #define DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, wipe, ...)                        \
     in static void name(const dpari_stride_rows *k)                                                \
     {                                                                                              \
@@ -417,11 +418,12 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
         const unsigned char *from = k->from;                                                       \
         int64_t row;                                                                               \
         for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
-            const int64_t first = (int64_t)((0 - (uintptr_t)to) % (uintptr_t)SIZE);                \
+            const int64_t first =                                                                  \
+                dpari_least((int64_t)((0 - (uintptr_t)to) % (uintptr_t)SIZE), bytes);              \
             unsigned char *t = to;                                                                 \
             const unsigned char *f = from, *end = from + bytes;                                    \
             vector a, b, c, d, e, g, h, i;                                                         \
-            for (; f < from + first && f < end; t += sizeof(type), f += sizeof(type)) {            \
+            for (; f < from + first; t += sizeof(type), f += sizeof(type)) {                       \
                 __VA_ARGS__                                                                        \
             }                                                                                      \
             for (; end - f >= 4 * SIZE; t += 4 * SIZE, f += 4 * SIZE) {                            \
@@ -993,6 +995,31 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_strid
     }
 }
 
+/* Of a at to[0], from[0] and b at to[1], from[1]. */
+static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
+                                 unsigned char *const *to, const unsigned char *const *from,
+                                 const dpari_stride *b)
+{
+    k->to = to[0];
+    k->from = from[0];
+    k->n = a->dim[0].count;
+    k->rows = a->dim[1].count;
+    k->to_step = a->dim[0].to;
+    k->from_step = a->dim[0].from;
+    k->to_row = a->dim[1].to;
+    k->from_row = a->dim[1].from;
+    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    k->beside_a = a->beside;
+    k->beside_b = b->beside;
+    k->after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
+    k->ahead = a->each > 0 ? a->ahead : 0;
+    k->round = a->clear && k->ahead == 0 &&
+               ((a->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) ||
+                (a->loop == DPARI_STRIDE_SUM_TWO && a->wide && dpari_stride_goes_round(k, 16)));
+    dpari_stride_pair_next(k, a);
+}
+
 /* Both, run by run in turns. 0: there is no such loop. */
 static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
                                  const unsigned char *const *from, const dpari_stride *b)
@@ -1001,24 +1028,7 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     if (!dpari_stride_pairs(a, b)) {
         return 0;
     }
-    k.to = to[0];
-    k.from = from[0];
-    k.n = a->dim[0].count;
-    k.rows = a->dim[1].count;
-    k.to_step = a->dim[0].to;
-    k.from_step = a->dim[0].from;
-    k.to_row = a->dim[1].to;
-    k.from_row = a->dim[1].from;
-    k.to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
-    k.from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
-    k.beside_a = a->beside;
-    k.beside_b = b->beside;
-    k.after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
-    k.ahead = a->each > 0 ? a->ahead : 0;
-    k.round = a->clear && k.ahead == 0 &&
-              ((a->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(&k, 8)) ||
-               (a->loop == DPARI_STRIDE_SUM_TWO && a->wide && dpari_stride_goes_round(&k, 16)));
-    dpari_stride_pair_next(&k, a);
+    dpari_stride_pair_of(&k, a, to, from, b);
     dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
     dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
     if (a->asks) {
