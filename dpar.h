@@ -48118,21 +48118,21 @@ DPARI_API double dpari_os_now(void)
 DPARI_API int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    uint32_t a = 0, b, c = 0, d, kept;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    uint32_t a = 0, b, c = 0, kept;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
     if (a < 7) {
         return 0;
     }
     a = 1;
     c = 0;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
     if ((c >> 27 & 3) != 3) { /* the system says what it keeps; vectors of floats */
         return 0;
     }
-    __asm__ volatile("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
     a = 7;
     c = 0;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
     return (kept & 6) == 6 && (b >> 5 & 1) != 0;
 #else
     return 0;
