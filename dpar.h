@@ -50127,9 +50127,12 @@ DPARI_STRIDE_LOOP(dpari_stride_sum_two, dpari_stride_d2, DPARI_STRIDE_SUM_PAIR)
 #endif
 
 /* What was read becomes 0 at once. Of copies those of 8 and 16 bytes alone: others are rare. */
-#define DPARI_STRIDE_CLEAR(type)                                                                   \
-    const type zero = {0};                                                                         \
-    dpari_stride_copy((unsigned char *)(uintptr_t)f, &zero, sizeof zero);
+#define DPARI_STRIDE_ZERO(at, type)                                                                \
+    {                                                                                              \
+        const type zero = {0};                                                                     \
+        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
+    }
+#define DPARI_STRIDE_CLEAR(type) DPARI_STRIDE_ZERO(f, type)
 
 #if DPARI_STRIDE_ADDS
 DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f32, float,
@@ -50149,9 +50152,7 @@ DPARI_STRIDE_LOOP(dpari_stride_clear_16, dpari_stride_16,
                   DPARI_STRIDE_ONE(dpari_stride_16) DPARI_STRIDE_CLEAR(dpari_stride_16))
 
 /* What lies beside each sum becomes 0: it is in a line that is written anyway. */
-#define DPARI_STRIDE_BESIDE(type)                                                                  \
-    const type zero = {0};                                                                         \
-    dpari_stride_copy(t + beside, &zero, sizeof zero);
+#define DPARI_STRIDE_BESIDE(type) DPARI_STRIDE_ZERO(t + beside, type)
 
 #if DPARI_STRIDE_ADDS
 DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f32, float,
@@ -50393,16 +50394,11 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     }
 
 #define DPARI_STRIDE_KEEP(at, type)
-#define DPARI_STRIDE_ZERO(at, type)                                                                \
-    {                                                                                              \
-        const type zero = {0};                                                                     \
-        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
-    }
 #define DPARI_STRIDE_DENSE_TWO(name, in, type, word, quiet, vector, some_nan)                      \
     DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, DPARI_STRIDE_KEEP,                    \
                            DPARI_STRIDE_SUM(type, word, quiet))                                    \
     DPARI_STRIDE_DENSE_SUM(name##_clear, in, type, vector, some_nan, DPARI_STRIDE_ZERO,            \
-                           DPARI_STRIDE_SUM(type, word, quiet) DPARI_STRIDE_ZERO(f, type))
+                           DPARI_STRIDE_SUM(type, word, quiet) DPARI_STRIDE_CLEAR(type))
 
 #define DPARI_STRIDE_NARROW_NAN(mask) dpari_stride_some_nan((dpari_stride_u2)(mask))
 
@@ -50808,7 +50804,8 @@ DPARI_STRIDE_PAIR_ROUND(dpari_stride_round_2, DPARI_STRIDE_IN_WIDE, dpari_stride
                         y[0] = x[0]; y[1] = x[1]; x[0] = x[1] = 0;)
 #endif
 
-/* Makes k go round where its two do, whose sums are of `step` bytes each. */
+/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
+ * y overlap, in a block narrower than its two halos. */
 static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->to, from = (uintptr_t)k->from;

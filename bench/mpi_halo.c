@@ -751,6 +751,7 @@ int main(int argc, char **argv)
             int w;
             b = next_number(b, &w);
             if (w < 1 || n < w || n > 1024) {
+                fprintf(stderr, "mpi_halo: n=%d w=%d: 1 <= w <= n <= 1024\n", n, w);
                 MPI_Abort(MPI_COMM_WORLD, 2);
             }
             for (int full = 0; full < 2; full++) {
