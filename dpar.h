@@ -7548,11 +7548,11 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
  * before the last. With others one message each way goes. */
 
 enum {
-    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
-    DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
-    DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
-    DPARI_HX_NEAR = 64,                /* items to look through for the other side */
-    DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
+    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
+    DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
+    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
     DPARI_HX_BESIDE = 64, /* bytes between cells that surely share lines */
@@ -7565,7 +7565,7 @@ enum {
     DPARI_HX_WAITING
 };
 
-/* What a rank says to its peers, one for each step. */
+/* What a rank says to its peers, one for each step that may be under way. */
 typedef struct dpari_hx_line {
     uint64_t ready;
     uint64_t version; /* of the addresses of its arrays */
@@ -7632,6 +7632,8 @@ typedef struct dpari_hx_flow {
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
     uint64_t hash[2];     /* of S, of R */
+    int32_t
+        packed; /* the peer reads what this rank packs, in this step or in that of the other mode */
     int32_t taken;
 } dpari_hx_flow;
 
@@ -7652,8 +7654,26 @@ typedef struct dpari_hx_peer {
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;  /* DPARI_HX_WIDE, ... */
+    int32_t cut;    /* the number of the cut dim, where that matters */
+    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;   /* where ranks tell each other of it */
     int32_t meets;  /* something goes between this rank and one that shares memory */
+    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
+
+/* What a step takes along of halos that steps before it have filled. With options.ordered: all.
+ * Where ranks meet along one dim alone, the cut one, the others' halos are filled by each rank
+ * itself. Forward a plane then goes to its peer without them, so that nobody waits for them: it is
+ * offered first of all, the halos beside own planes are filled meanwhile, and those beside the
+ * planes that have come out of these. The adjoint has steps of its own, which take all along: what
+ * the holder of a plane had to add up first its owner adds anyway. */
+enum {
+    DPARI_HX_WIDE,       /* the halos of later dims */
+    DPARI_HX_CUT,        /* along the cut dim: none */
+    DPARI_HX_OWN_PLANES, /* along another one, beside own points of the cut dim: of later dims */
+    DPARI_HX_HALO_PLANES /* the same beside the cut dim's halos */
+};
 
 struct dpar_halo_exchange {
     dpar_comm *c, *node;
@@ -7681,7 +7701,10 @@ struct dpar_halo_exchange {
     int64_t turn, arrive_bytes, memory_bytes;
     int64_t count;                      /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
-    int32_t now, stage, messages;
+    int32_t now, next, stage, messages; /* steps: under way, after it */
+    int32_t forward; /* steps of a forward exchange, the first ones; those of an adjoint are all, or
+                        the others */
+    int32_t early;   /* of them the one that is offered before the first; 0: none */
     uint64_t version;
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */
@@ -37447,6 +37470,8 @@ typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
     int32_t ordered; /* dim by dim */
+    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
+    int32_t forward; /* steps of a forward exchange */
 } dpari_hx_size;
 
 static int64_t dpari_hx_words(int32_t fields)
@@ -37673,9 +37698,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
 }
 
 /* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
- * along all dims but one, and ranks meet once all the same. */
+ * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
+ * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
+ * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
+ * (64^3, 2 wide: 24 us, 27 so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o)
+                                  const dpar_halo_options *o, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
@@ -37687,7 +37715,13 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
             return 0;
         }
     }
-    return !o->shared && corners && (meetings & (meetings - 1)) == 0;
+    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
+        ++*cut;
+    }
+    return 1;
 }
 
 /* Has a compact form room for points that blocks share? A star's has no corners. */
@@ -37881,17 +37915,51 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
 
 /* ---- the walk of a field in a step ----------------------------------------------------------- */
 
+/* Steps of `dims` dims: of a forward exchange, and of both. */
+static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+{
+    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
+    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+}
+
+/* Step i of a plan; -1: all at once. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+{
+    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
+    dpari_hx_step p;
+    dpari_zero(&p, sizeof p);
+    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    p.number = z->ordered ? i : -1;
+    p.cut = z->cut;
+    p.line = i;
+    if (i >= 0 && z->cut >= 0) {
+        const int32_t k = i < others ? i : i - others - 1;
+        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        p.along = i >= z->forward ? DPARI_HX_WIDE
+                  : i == others   ? DPARI_HX_CUT
+                  : i < others    ? DPARI_HX_OWN_PLANES
+                                  : DPARI_HX_HALO_PLANES;
+        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
+        p.line = 0; /* ranks meet in one step of either */
+    }
+    return p;
+}
+
 typedef struct dpari_hx_walk {
     dpar_halo_walk walk;
     dpar_halo h;
-    int32_t dim, rank; /* dim -1: all at once */
+    int32_t rank, direction, moves;
+    int32_t dim;        /* -1: all at once */
+    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
+    int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
  * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
+static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
 {
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
     if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
@@ -37899,11 +37967,13 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int wraps = (int)(h->periodic >> d & 1u);
+        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
         w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
         if (d == w->dim) {
             continue;
         }
-        if (d > w->dim && h->shape != DPAR_STENCIL_STAR) {
+        if (d == cut ? d == w->cut : rows) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
@@ -37919,33 +37989,60 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
 }
 
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       int32_t step, int32_t direction, int32_t moves,
+                                       const dpari_hx_step *step, int32_t direction, int32_t moves,
                                        dpar_why *why)
 {
+    const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
     w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step < 0 ? -1 : w->h.grid.dims - 1 - step;
+    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
+    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
     w->rank = rank;
-    if (step >= 0) {
-        if (step >= w->h.grid.dims) {
-            return DPAR_DONE;
-        }
-        dpari_hx_widen(w, f->halo);
+    w->direction = direction;
+    w->moves = moves;
+    if (step->number >= w->h.grid.dims ||
+        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+        return DPAR_DONE;
+    }
+    if (step->number >= 0) {
+        dpari_hx_widen(w, f->halo, step);
     }
     return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
 }
 
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+/* The walk itself; of halos beside halos once for those below and once for those above. */
+static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
 {
-    int32_t d;
-    if (!dpar_halo_next(&w->walk, t)) {
+    if (dpar_halo_next(&w->walk, t)) {
+        return 1;
+    }
+    if (w->cut < 0 || w->above) {
         return 0;
     }
+    w->above = 1;
+    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+           dpar_halo_next(&w->walk, t);
+}
+
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t c = w->cut;
+    int32_t d;
+    do {
+        if (!dpari_hx_advance(w, t)) {
+            return 0;
+        }
+    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
     for (d = 0; d < t->dims && w->dim >= 0; d++) {
         t->mine[d] += w->low[d] - w->before[d];
         t->theirs[d] += w->low[d] - w->before[d];
         t->extent[d] += w->before[d] + w->after[d];
+    }
+    if (c >= 0) {
+        t->mine[c] += w->above ? w->before[c] + w->own : 0;
+        t->theirs[c] = t->mine[c];
+        t->extent[c] = w->above ? w->after[c] : w->before[c];
     }
     return 1;
 }
@@ -37963,27 +38060,29 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     dpari_hx_walk w;
     dpar_transfer t;
     dpar_status st = DPAR_OK;
-    int32_t i, direction, step, first = o->ordered ? 0 : -1,
-                                end = 0; /* -1: other ranks may refuse */
+    int32_t i, direction, step, end, dims = 1;
+    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
     dpari_zero(z, sizeof *z);
     z->fields = n;
     z->ranks = c->size;
-    z->steps = 1;
+    z->cut = -1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_field(c, &fields[i], i, o, why);
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o));
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
     for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
-        z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
-        end = z->steps;
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
+    dpari_hx_count_steps(z, dims);
+    end = z->ordered ? z->steps : 0;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = first; step < end; step++) {
+            const dpari_hx_step p = dpari_hx_step_of(z, step);
             for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, step, direction,
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
                                                         dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
@@ -38114,7 +38213,8 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     }
     if (!all) {
         z->ordered = 0;
-        z->steps = 1;
+        z->cut = -1;
+        dpari_hx_count_steps(z, 1);
     }
     return DPAR_OK;
 }
@@ -38159,7 +38259,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].number, direction,
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
@@ -38523,6 +38623,7 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     dpari_hx_flow *w;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    const int32_t modes = x->step[s].modes;
     int32_t d;
     if (it->peer < 0) {
         return;
@@ -38531,16 +38632,14 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     for (d = 0; d < it->dims; d++) {
         w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
     }
-    if (it->packs) {
+    if (modes >> give & 1 && it->packs) {
         it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
-    } else {
-        w->out_direct[give]++;
     }
-    if (!it->direct) {
+    if (modes >> take & 1 && !it->direct) {
         it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
-    } else {
-        w->in_direct[take]++;
     }
+    w->out_direct[give] += modes >> give & 1 && !it->packs;
+    w->in_direct[take] += modes >> take & 1 && it->direct;
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
@@ -38551,7 +38650,7 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -38590,7 +38689,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_SENDS,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -38608,31 +38707,48 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     return at;
 }
 
+/* Steps of both modes that have one line pack into the same memory: those who have read it in
+ * either mode must be done with it. */
+static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+{
+    int32_t s, t, i;
+    for (s = 0; s < x->steps; s++) {
+        for (t = 0; t < x->steps; t++) {
+            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+                const dpari_hx_flow *w = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            }
+        }
+    }
+}
+
 /* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
  * comes by messages. */
 static void dpari_hx_flows(dpar_halo_exchange *x)
 {
     int32_t s, i, mode;
-    int64_t k;
-    x->turn = 0;
-    x->arrive_bytes = 0;
+    int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
+        if (s == x->forward) { /* the same memory for the other mode */
+            gives = comes = 0;
+        }
+        x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
             dpari_hx_flow *w = &x->peer[i].flow[s];
-            int64_t most = 0, comes = 0;
+            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
+            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = x->turn;
-                w->in_at[mode] = x->arrive_bytes;
-                most = dpari_most(most, w->out_bytes[mode]);
-                comes = dpari_most(comes, w->in_bytes[mode]);
+                w->out_at[mode] = gives;
+                w->in_at[mode] = comes;
                 x->lends[mode] |= w->out_direct[mode] > 0;
             }
             x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->turn += (most + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (x->peer[i].world < 0) {
-                x->arrive_bytes += (comes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            }
+            x->step[s].alone &= w->boxes + w->sends == 0;
+            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
         }
+        x->turn = dpari_most(x->turn, gives);
+        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
         const dpar_halo_field *f = &x->field[x->item[k].field];
@@ -38999,6 +39115,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
+    dpari_hx_mark_packed(x);
     st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
@@ -39102,8 +39219,10 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i].number = z.ordered ? i : -1;
+        x->step[i] = dpari_hx_step_of(&z, i);
     }
+    x->forward = z.forward;
+    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
     dpari_hx_own_arrays(x);
     dpari_hx_mark_peers(x);
     st = dpari_hx_plan(x, why);
@@ -57934,7 +58053,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
             dpar_text_put(&t, "it");
         }
         dpar_text_put(&t, " has begun exchange #");
-        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
+        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else {
         dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
         dpar_text_int(&t, x->c->rank);
@@ -58082,7 +58201,7 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
 /* ---- one step ---------------------------------------------------------------------------------
  */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_DONE, DPARI_HX_LEAVING };
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
 /* Does anything come from the peer in this mode? */
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
@@ -58153,7 +58272,8 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
  * asked for. Blocks of 32^3 cut along planes take a quarter less. */
 static void dpari_hx_ask(const dpar_halo_exchange *x)
 {
-    const int64_t end = x->step[x->steps - 1].s + x->step[x->steps - 1].s_items;
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
     int64_t k;
     for (k = 0; k < end && x->lends[DPAR_HALO_FORWARD]; k++) {
         const dpari_hx_item *it = &x->item[k];
@@ -58253,26 +58373,25 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
     return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
 }
 
-static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+/* What others have of this rank in a step is packed, and they are told. */
+static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
-    const int forward = x->mode == DPAR_HALO_FORWARD;
     dpar_status st = DPAR_OK;
     int32_t i;
     x->now = s;
-    x->stage = DPARI_HX_TAKING;
     for (i = 0; i < x->peers; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *w = &peer->flow[s];
         w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
-        if (peer->world >= 0 && x->count > 2 && (w->out_bytes[0] > 0 || w->out_bytes[1] > 0)) {
-            st = dpari_hx_await(x, i, &peer->line[s].done, (uint64_t)x->count - 2, 1);
+        if (peer->world >= 0 && x->count > 2 && w->packed) {
+            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
             if (st != DPAR_OK) {
                 return st;
             }
         }
     }
-    if (forward) {
+    if (x->mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(x, p->s, p->s_items);
     } else {
         dpari_hx_give(x, p->r, p->r_items);
@@ -58282,34 +58401,62 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
         return st;
     }
     if (p->meets) {
-        dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
+        dpari_publish(x->world, &x->line[p->line].ready,
+                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
-    st = dpari_hx_post(x, s);
+    return dpari_hx_post(x, s);
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    const dpar_status st = forward && x->early > 0 ? DPAR_OK : dpari_hx_offer(x, s);
+    x->now = s;
+    x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
         dpari_hx_take(x, p->r, p->self);
     }
     return st;
 }
 
+/* Is there such a step in an exchange of this mode? */
+static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+{
+    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+}
+
+/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+{
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *p = &x->step[s];
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+    }
+    x->next = s;
+}
+
 /* The peer says that it is ready: for the same? Where are its arrays? */
 static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
-    dpar_status st = dpari_hx_await(x, i, &p->line[s].ready, (uint64_t)x->count << 8, wait);
+    const dpari_hx_line *line = &p->line[x->step[s].line];
+    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
     uint64_t word;
     int32_t f;
     if (st != DPAR_OK) {
         return st;
     }
-    word = DPARI_LOAD(&p->line[s].ready);
+    word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
         return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
     }
-    if (p->flow[s].in_direct[x->mode] > 0 && p->line[s].version != p->version) {
+    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {
             p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
         }
-        p->version = p->line[s].version;
+        p->version = line->version;
     }
     return DPAR_OK;
 }
@@ -58392,7 +58539,8 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
     int32_t i;
     for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
         if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            st = dpari_hx_await(x, i, &x->peer[i].line[s].done, (uint64_t)x->count, wait);
+            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
+                                wait);
         }
     }
     for (i = 0; i < x->messages && st == DPAR_OK; i++) {
@@ -58401,7 +58549,8 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
     return st;
 }
 
-/* As far as it goes in a step; OK: it is finished. */
+/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
+ * they write none of its peers reads. */
 static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 {
     const int32_t s = x->now;
@@ -58427,8 +58576,9 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
             return st;
         }
         if (p->meets) {
-            dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
+            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
         }
+        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
         x->stage = DPARI_HX_LEAVING;
     }
     if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
@@ -58453,20 +58603,16 @@ static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
-    const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
     for (;;) {
-        dpar_status st = dpari_hx_go(x, wait);
+        dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
         if (st == DPAR_MORE) {
             return st;
         }
-        if (st != DPAR_OK) {
-            return dpari_hx_drop(x, st);
-        }
-        if (x->now == last) {
+        if (st == DPAR_OK && !dpari_hx_has(x, x->next)) {
             x->active = 0;
-            return DPAR_OK;
+            return st;
         }
-        st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
+        st = st == DPAR_OK ? dpari_hx_begin_step(x, x->next) : st;
         if (st != DPAR_OK) {
             return dpari_hx_drop(x, st);
         }
@@ -58499,7 +58645,16 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     x->op = op;
     x->looked = 0.0;
     x->messages = 0;
-    st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
+        st = dpari_hx_offer(x, x->early);
+    }
+    if (st == DPAR_OK) {
+        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+        x->stage = DPARI_HX_FINISHED;
+    }
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    }
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
@@ -58526,6 +58681,9 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+            continue;
+        }
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
@@ -58574,6 +58732,8 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    } else if (x->active) {
+        st = dpari_hx_drop(x, st); /* its messages would be looked for when the communicator ends */
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* what a broken exchange has begun */
@@ -58632,7 +58792,7 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
     t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
     t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
             const dpari_hx_item *it = &x->item[i];
             const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
@@ -58759,7 +58919,7 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps && !x->in_order; s++) {
+    for (s = 0; x && s < x->forward && !x->in_order; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -58842,7 +59002,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps; s++) {
+    for (s = 0; x && s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
@@ -58922,7 +59082,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kep
     dpar_mem_box b;
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -58939,7 +59099,7 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
 {
     int64_t bytes = 0, k;
     int32_t s;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const int32_t type = x->field[x->item[k].field].type;
             bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
@@ -59003,7 +59163,7 @@ static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *
 {
     int32_t found = -1, s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int64_t bytes =

@@ -60,7 +60,7 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
     t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
     t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
             const dpari_hx_item *it = &x->item[i];
             const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
@@ -187,7 +187,7 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps && !x->in_order; s++) {
+    for (s = 0; x && s < x->forward && !x->in_order; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -270,7 +270,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps; s++) {
+    for (s = 0; x && s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
@@ -350,7 +350,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kep
     dpar_mem_box b;
     int32_t s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -367,7 +367,7 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
 {
     int64_t bytes = 0, k;
     int32_t s;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const int32_t type = x->field[x->item[k].field].type;
             bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
@@ -431,7 +431,7 @@ static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *
 {
     int32_t found = -1, s;
     int64_t k;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int64_t bytes =

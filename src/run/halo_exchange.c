@@ -25,6 +25,8 @@ typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
     int32_t ordered; /* dim by dim */
+    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
+    int32_t forward; /* steps of a forward exchange */
 } dpari_hx_size;
 
 static int64_t dpari_hx_words(int32_t fields)
@@ -251,9 +253,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
 }
 
 /* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
- * along all dims but one, and ranks meet once all the same. */
+ * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
+ * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
+ * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
+ * (64^3, 2 wide: 24 us, 27 so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o)
+                                  const dpar_halo_options *o, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
@@ -265,7 +270,13 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
             return 0;
         }
     }
-    return !o->shared && corners && (meetings & (meetings - 1)) == 0;
+    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
+        ++*cut;
+    }
+    return 1;
 }
 
 /* Has a compact form room for points that blocks share? A star's has no corners. */
@@ -459,17 +470,51 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
 
 /* ---- the walk of a field in a step ----------------------------------------------------------- */
 
+/* Steps of `dims` dims: of a forward exchange, and of both. */
+static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+{
+    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
+    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+}
+
+/* Step i of a plan; -1: all at once. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+{
+    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
+    dpari_hx_step p;
+    dpari_zero(&p, sizeof p);
+    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    p.number = z->ordered ? i : -1;
+    p.cut = z->cut;
+    p.line = i;
+    if (i >= 0 && z->cut >= 0) {
+        const int32_t k = i < others ? i : i - others - 1;
+        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        p.along = i >= z->forward ? DPARI_HX_WIDE
+                  : i == others   ? DPARI_HX_CUT
+                  : i < others    ? DPARI_HX_OWN_PLANES
+                                  : DPARI_HX_HALO_PLANES;
+        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
+        p.line = 0; /* ranks meet in one step of either */
+    }
+    return p;
+}
+
 typedef struct dpari_hx_walk {
     dpar_halo_walk walk;
     dpar_halo h;
-    int32_t dim, rank; /* dim -1: all at once */
+    int32_t rank, direction, moves;
+    int32_t dim;        /* -1: all at once */
+    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
+    int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
  * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
+static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
 {
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
     if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
@@ -477,11 +522,13 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int wraps = (int)(h->periodic >> d & 1u);
+        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
         w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
         if (d == w->dim) {
             continue;
         }
-        if (d > w->dim && h->shape != DPAR_STENCIL_STAR) {
+        if (d == cut ? d == w->cut : rows) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
@@ -497,33 +544,60 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
 }
 
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       int32_t step, int32_t direction, int32_t moves,
+                                       const dpari_hx_step *step, int32_t direction, int32_t moves,
                                        dpar_why *why)
 {
+    const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
     w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step < 0 ? -1 : w->h.grid.dims - 1 - step;
+    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
+    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
     w->rank = rank;
-    if (step >= 0) {
-        if (step >= w->h.grid.dims) {
-            return DPAR_DONE;
-        }
-        dpari_hx_widen(w, f->halo);
+    w->direction = direction;
+    w->moves = moves;
+    if (step->number >= w->h.grid.dims ||
+        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+        return DPAR_DONE;
+    }
+    if (step->number >= 0) {
+        dpari_hx_widen(w, f->halo, step);
     }
     return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
 }
 
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+/* The walk itself; of halos beside halos once for those below and once for those above. */
+static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
 {
-    int32_t d;
-    if (!dpar_halo_next(&w->walk, t)) {
+    if (dpar_halo_next(&w->walk, t)) {
+        return 1;
+    }
+    if (w->cut < 0 || w->above) {
         return 0;
     }
+    w->above = 1;
+    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+           dpar_halo_next(&w->walk, t);
+}
+
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t c = w->cut;
+    int32_t d;
+    do {
+        if (!dpari_hx_advance(w, t)) {
+            return 0;
+        }
+    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
     for (d = 0; d < t->dims && w->dim >= 0; d++) {
         t->mine[d] += w->low[d] - w->before[d];
         t->theirs[d] += w->low[d] - w->before[d];
         t->extent[d] += w->before[d] + w->after[d];
+    }
+    if (c >= 0) {
+        t->mine[c] += w->above ? w->before[c] + w->own : 0;
+        t->theirs[c] = t->mine[c];
+        t->extent[c] = w->above ? w->after[c] : w->before[c];
     }
     return 1;
 }
@@ -541,27 +615,29 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     dpari_hx_walk w;
     dpar_transfer t;
     dpar_status st = DPAR_OK;
-    int32_t i, direction, step, first = o->ordered ? 0 : -1,
-                                end = 0; /* -1: other ranks may refuse */
+    int32_t i, direction, step, end, dims = 1;
+    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
     dpari_zero(z, sizeof *z);
     z->fields = n;
     z->ranks = c->size;
-    z->steps = 1;
+    z->cut = -1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_field(c, &fields[i], i, o, why);
     }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o));
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
     for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
-        z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
-        end = z->steps;
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
+    dpari_hx_count_steps(z, dims);
+    end = z->ordered ? z->steps : 0;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = first; step < end; step++) {
+            const dpari_hx_step p = dpari_hx_step_of(z, step);
             for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, step, direction,
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
                                                         dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
@@ -692,7 +768,8 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     }
     if (!all) {
         z->ordered = 0;
-        z->steps = 1;
+        z->cut = -1;
+        dpari_hx_count_steps(z, 1);
     }
     return DPAR_OK;
 }
@@ -737,7 +814,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].number, direction,
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
                                         dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
@@ -1101,6 +1178,7 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     dpari_hx_flow *w;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    const int32_t modes = x->step[s].modes;
     int32_t d;
     if (it->peer < 0) {
         return;
@@ -1109,16 +1187,14 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     for (d = 0; d < it->dims; d++) {
         w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
     }
-    if (it->packs) {
+    if (modes >> give & 1 && it->packs) {
         it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
-    } else {
-        w->out_direct[give]++;
     }
-    if (!it->direct) {
+    if (modes >> take & 1 && !it->direct) {
         it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
-    } else {
-        w->in_direct[take]++;
     }
+    w->out_direct[give] += modes >> give & 1 && !it->packs;
+    w->in_direct[take] += modes >> take & 1 && it->direct;
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
@@ -1129,7 +1205,7 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -1168,7 +1244,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_SENDS,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -1186,31 +1262,48 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     return at;
 }
 
+/* Steps of both modes that have one line pack into the same memory: those who have read it in
+ * either mode must be done with it. */
+static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+{
+    int32_t s, t, i;
+    for (s = 0; s < x->steps; s++) {
+        for (t = 0; t < x->steps; t++) {
+            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+                const dpari_hx_flow *w = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            }
+        }
+    }
+}
+
 /* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
  * comes by messages. */
 static void dpari_hx_flows(dpar_halo_exchange *x)
 {
     int32_t s, i, mode;
-    int64_t k;
-    x->turn = 0;
-    x->arrive_bytes = 0;
+    int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
+        if (s == x->forward) { /* the same memory for the other mode */
+            gives = comes = 0;
+        }
+        x->step[s].alone = !x->elsewhere;
         for (i = 0; i < x->peers; i++) {
             dpari_hx_flow *w = &x->peer[i].flow[s];
-            int64_t most = 0, comes = 0;
+            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
+            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
             for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = x->turn;
-                w->in_at[mode] = x->arrive_bytes;
-                most = dpari_most(most, w->out_bytes[mode]);
-                comes = dpari_most(comes, w->in_bytes[mode]);
+                w->out_at[mode] = gives;
+                w->in_at[mode] = comes;
                 x->lends[mode] |= w->out_direct[mode] > 0;
             }
             x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->turn += (most + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (x->peer[i].world < 0) {
-                x->arrive_bytes += (comes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            }
+            x->step[s].alone &= w->boxes + w->sends == 0;
+            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
         }
+        x->turn = dpari_most(x->turn, gives);
+        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
     }
     for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
         const dpar_halo_field *f = &x->field[x->item[k].field];
@@ -1577,6 +1670,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
+    dpari_hx_mark_packed(x);
     st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
@@ -1680,8 +1774,10 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i].number = z.ordered ? i : -1;
+        x->step[i] = dpari_hx_step_of(&z, i);
     }
+    x->forward = z.forward;
+    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
     dpari_hx_own_arrays(x);
     dpari_hx_mark_peers(x);
     st = dpari_hx_plan(x, why);

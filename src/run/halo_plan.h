@@ -23,11 +23,11 @@
 #include "world.h"
 
 enum {
-    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
-    DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
-    DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
-    DPARI_HX_NEAR = 64,                /* items to look through for the other side */
-    DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
+    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
+    DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
+    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
     DPARI_HX_BESIDE = 64, /* bytes between cells that surely share lines */
@@ -40,7 +40,7 @@ enum {
     DPARI_HX_WAITING
 };
 
-/* What a rank says to its peers, one for each step. */
+/* What a rank says to its peers, one for each step that may be under way. */
 typedef struct dpari_hx_line {
     uint64_t ready;
     uint64_t version; /* of the addresses of its arrays */
@@ -107,6 +107,8 @@ typedef struct dpari_hx_flow {
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
     uint64_t hash[2];     /* of S, of R */
+    int32_t
+        packed; /* the peer reads what this rank packs, in this step or in that of the other mode */
     int32_t taken;
 } dpari_hx_flow;
 
@@ -127,8 +129,26 @@ typedef struct dpari_hx_peer {
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;  /* DPARI_HX_WIDE, ... */
+    int32_t cut;    /* the number of the cut dim, where that matters */
+    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;   /* where ranks tell each other of it */
     int32_t meets;  /* something goes between this rank and one that shares memory */
+    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
+
+/* What a step takes along of halos that steps before it have filled. With options.ordered: all.
+ * Where ranks meet along one dim alone, the cut one, the others' halos are filled by each rank
+ * itself. Forward a plane then goes to its peer without them, so that nobody waits for them: it is
+ * offered first of all, the halos beside own planes are filled meanwhile, and those beside the
+ * planes that have come out of these. The adjoint has steps of its own, which take all along: what
+ * the holder of a plane had to add up first its owner adds anyway. */
+enum {
+    DPARI_HX_WIDE,       /* the halos of later dims */
+    DPARI_HX_CUT,        /* along the cut dim: none */
+    DPARI_HX_OWN_PLANES, /* along another one, beside own points of the cut dim: of later dims */
+    DPARI_HX_HALO_PLANES /* the same beside the cut dim's halos */
+};
 
 struct dpar_halo_exchange {
     dpar_comm *c, *node;
@@ -156,7 +176,10 @@ struct dpar_halo_exchange {
     int64_t turn, arrive_bytes, memory_bytes;
     int64_t count;                      /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
-    int32_t now, stage, messages;
+    int32_t now, next, stage, messages; /* steps: under way, after it */
+    int32_t forward; /* steps of a forward exchange, the first ones; those of an adjoint are all, or
+                        the others */
+    int32_t early;   /* of them the one that is offered before the first; 0: none */
     uint64_t version;
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */

@@ -70,7 +70,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
             dpar_text_put(&t, "it");
         }
         dpar_text_put(&t, " has begun exchange #");
-        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
+        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else {
         dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
         dpar_text_int(&t, x->c->rank);
@@ -218,7 +218,7 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
 /* ---- one step ---------------------------------------------------------------------------------
  */
 
-enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_DONE, DPARI_HX_LEAVING };
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
 /* Does anything come from the peer in this mode? */
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
@@ -289,7 +289,8 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
  * asked for. Blocks of 32^3 cut along planes take a quarter less. */
 static void dpari_hx_ask(const dpar_halo_exchange *x)
 {
-    const int64_t end = x->step[x->steps - 1].s + x->step[x->steps - 1].s_items;
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
     int64_t k;
     for (k = 0; k < end && x->lends[DPAR_HALO_FORWARD]; k++) {
         const dpari_hx_item *it = &x->item[k];
@@ -389,26 +390,25 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
     return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
 }
 
-static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+/* What others have of this rank in a step is packed, and they are told. */
+static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
-    const int forward = x->mode == DPAR_HALO_FORWARD;
     dpar_status st = DPAR_OK;
     int32_t i;
     x->now = s;
-    x->stage = DPARI_HX_TAKING;
     for (i = 0; i < x->peers; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *w = &peer->flow[s];
         w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
-        if (peer->world >= 0 && x->count > 2 && (w->out_bytes[0] > 0 || w->out_bytes[1] > 0)) {
-            st = dpari_hx_await(x, i, &peer->line[s].done, (uint64_t)x->count - 2, 1);
+        if (peer->world >= 0 && x->count > 2 && w->packed) {
+            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
             if (st != DPAR_OK) {
                 return st;
             }
         }
     }
-    if (forward) {
+    if (x->mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(x, p->s, p->s_items);
     } else {
         dpari_hx_give(x, p->r, p->r_items);
@@ -418,34 +418,62 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
         return st;
     }
     if (p->meets) {
-        dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
+        dpari_publish(x->world, &x->line[p->line].ready,
+                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
-    st = dpari_hx_post(x, s);
+    return dpari_hx_post(x, s);
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    const dpar_status st = forward && x->early > 0 ? DPAR_OK : dpari_hx_offer(x, s);
+    x->now = s;
+    x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
         dpari_hx_take(x, p->r, p->self);
     }
     return st;
 }
 
+/* Is there such a step in an exchange of this mode? */
+static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+{
+    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+}
+
+/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+{
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *p = &x->step[s];
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+    }
+    x->next = s;
+}
+
 /* The peer says that it is ready: for the same? Where are its arrays? */
 static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
-    dpar_status st = dpari_hx_await(x, i, &p->line[s].ready, (uint64_t)x->count << 8, wait);
+    const dpari_hx_line *line = &p->line[x->step[s].line];
+    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
     uint64_t word;
     int32_t f;
     if (st != DPAR_OK) {
         return st;
     }
-    word = DPARI_LOAD(&p->line[s].ready);
+    word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
         return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
     }
-    if (p->flow[s].in_direct[x->mode] > 0 && p->line[s].version != p->version) {
+    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {
             p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
         }
-        p->version = p->line[s].version;
+        p->version = line->version;
     }
     return DPAR_OK;
 }
@@ -528,7 +556,8 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
     int32_t i;
     for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
         if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
-            st = dpari_hx_await(x, i, &x->peer[i].line[s].done, (uint64_t)x->count, wait);
+            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
+                                wait);
         }
     }
     for (i = 0; i < x->messages && st == DPAR_OK; i++) {
@@ -537,7 +566,8 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
     return st;
 }
 
-/* As far as it goes in a step; OK: it is finished. */
+/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
+ * they write none of its peers reads. */
 static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 {
     const int32_t s = x->now;
@@ -563,8 +593,9 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
             return st;
         }
         if (p->meets) {
-            dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
+            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
         }
+        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
         x->stage = DPARI_HX_LEAVING;
     }
     if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
@@ -589,20 +620,16 @@ static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
-    const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
     for (;;) {
-        dpar_status st = dpari_hx_go(x, wait);
+        dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
         if (st == DPAR_MORE) {
             return st;
         }
-        if (st != DPAR_OK) {
-            return dpari_hx_drop(x, st);
-        }
-        if (x->now == last) {
+        if (st == DPAR_OK && !dpari_hx_has(x, x->next)) {
             x->active = 0;
-            return DPAR_OK;
+            return st;
         }
-        st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
+        st = st == DPAR_OK ? dpari_hx_begin_step(x, x->next) : st;
         if (st != DPAR_OK) {
             return dpari_hx_drop(x, st);
         }
@@ -635,7 +662,16 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     x->op = op;
     x->looked = 0.0;
     x->messages = 0;
-    st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
+        st = dpari_hx_offer(x, x->early);
+    }
+    if (st == DPAR_OK) {
+        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+        x->stage = DPARI_HX_FINISHED;
+    }
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    }
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
@@ -662,6 +698,9 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+            continue;
+        }
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
@@ -710,6 +749,8 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    } else if (x->active) {
+        st = dpari_hx_drop(x, st); /* its messages would be looked for when the communicator ends */
     }
     if (x->elsewhere) {
         (void)dpari_hx_settle(x); /* what a broken exchange has begun */

@@ -38,6 +38,7 @@ typedef struct grid {
     int64_t cuts[DPAR_MAX_AXES][ORACLE_RANKS + 1];
     int64_t cells[ORACLE_RANKS][DPAR_MAX_DIMS][2]; /* blocks; hi <= lo: empty */
     int cube, owners;
+    int plain;                       /* cells on the host, one dim cut, corners */
     int sync, narrower;              /* plans of shared points; plans over narrower halos */
     int32_t owner[2 * ORACLE_RANKS]; /* of the blocks of the mesh; -1: masked */
     int group[ORACLE_RANKS]; /* ranks with the same coordinates in axes that do not cut; -1 */
@@ -425,10 +426,11 @@ static int random_mesh(grid *g, uint64_t *s)
     dpar_placement p[3];
     uint32_t cut = 0;
     dpar_mesh m;
-    g->cube = oracle_below(s, 8) == 0;
-    g->owners = oracle_below(s, 4) == 0;
+    g->plain = oracle_below(s, 4) == 0;
+    g->cube = !g->plain && oracle_below(s, 8) == 0;
+    g->owners = !g->plain && oracle_below(s, 4) == 0;
     left = g->n + (g->owners ? (int32_t)oracle_below(s, 4) : 0);
-    dims = g->cube ? 3 : dims;
+    dims = g->cube ? 3 : g->plain ? 2 + (int)oracle_below(s, 2) : dims;
     dims += dims == 3 && oracle_below(s, 3) == 0;
     for (a = 0; a < axes; a++) {
         size[a] = a == 0 && oracle_below(s, 3) ? left : 1 + (int32_t)oracle_below(s, left);
@@ -443,10 +445,11 @@ static int random_mesh(grid *g, uint64_t *s)
         extent[0] = 6;
         extent[dims - 2] = extent[dims - 1] = 1 + oracle_below(s, dims == 3 ? 6 : 4);
     }
+    d = (int)oracle_below(s, dims);
     for (a = 0; a < axes; a++) {
-        d = (int)oracle_below(s, dims);
+        d = g->plain ? d : (int)oracle_below(s, dims);
         p[a] = dpar_shard_by(d, rules[oracle_below(s, 4)], 0);
-        if (oracle_below(s, 8) == 0) {
+        if (!g->plain && oracle_below(s, 8) == 0) {
             p[a] = dpar_replicate();
             continue;
         }
@@ -520,21 +523,22 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
     h->grid = g->l;
     h->cube = g->cube;
     h->owner = g->owners ? g->owner : NULL;
-    h->shape = (int32_t)oracle_below(s, 3); /* STAR, BOX, EDGES */
+    h->shape = g->plain ? DPAR_STENCIL_BOX : (int32_t)oracle_below(s, 3); /* STAR, BOX, EDGES */
     h->periodic = (uint32_t)oracle_below(s, INT64_C(1) << dims);
     h->periodic |= (uint32_t)oracle_below(s, INT64_C(1) << dims);
     for (d = 0; d < dims; d++) {
         int64_t most = wide ? (dims == 1 ? 3 * g->l.extent[d] : g->l.extent[d] + 2) : 3;
         h->low[d] = oracle_below(s, most + 1);
         h->high[d] = oracle_below(s, most + 1);
-        h->points[d] = g->cube || oracle_below(s, 2) ? DPAR_AT_CELLS : (int32_t)oracle_below(s, 3);
+        h->points[d] =
+            g->cube || g->plain || oracle_below(s, 2) ? DPAR_AT_CELLS : (int32_t)oracle_below(s, 3);
         h->high[d] += g->sync && h->points[d] == DPAR_AT_LOW_FACES && h->high[d] == 0;
         h->low[d] += g->sync && h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] == 0;
     }
     if (g->cube) {
         h->periodic &= ~(1u | 3u << (dims - 2));
         h->low[0] = h->high[0] = 0;
-    } else if (dims > 1 && oracle_below(s, 2) == 0) {
+    } else if (!g->plain && dims > 1 && oracle_below(s, 2) == 0) {
         h->folds = (int32_t)oracle_below(s, 2);
         h->poles = (uint32_t)oracle_below(s, h->folds ? 2 : 4);
         h->pole_rows = h->poles & (uint32_t)oracle_below(s, 4);
@@ -584,7 +588,7 @@ static int random_field(grid *g, field *f, uint64_t *s)
         f->vector = 1 + (g->cube || oracle_below(s, 2));
         f->comps = f->vector == 2 ? 2 : f->comps;
     }
-    f->compact = oracle_below(s, 5) == 0 && !g->narrower &&
+    f->compact = !g->plain && oracle_below(s, 5) == 0 && !g->narrower &&
                  !(g->sync && f->h.shape == DPAR_STENCIL_STAR); /* no place for corners */
     if ((f->type == DPAR_F64 || f->type == DPAR_F32) && oracle_below(s, 3) == 0) {
         f->narrow = 1;
@@ -633,7 +637,7 @@ static void random_grid(grid *g, uint64_t seed, int n)
         g->n = n;
     } while (!random_mesh(g, &s));
     find_blocks(g);
-    g->sync = oracle_below(&s, 4) == 0;
+    g->sync = !g->plain && oracle_below(&s, 4) == 0;
     g->narrower = oracle_below(&s, 5) == 0;
     g->fields = 1 + (int)oracle_below(&s, FIELDS);
     for (i = 0; i < g->fields; i++) {
@@ -874,7 +878,7 @@ static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
     f->has = boxes_of(g, &f->h, o->world->rank, f->own, f->box);
     f->dense = (int)oracle_below(s, 2);
     f->registered = (int)oracle_below(s, 2);
-    f->elsewhere = oracle_below(s, 4) == 0; /* on some ranks, not on others */
+    f->elsewhere = !g->plain && oracle_below(s, 4) == 0; /* on some ranks, not on others */
     f->elsewhere = f->pair == 2 ? (f - 1)->elsewhere : f->elsewhere;
     f->registered = f->elsewhere ? 0 : f->registered;
     if (f->has) {
@@ -1378,8 +1382,37 @@ static void last_hop(int dims, const int64_t (*own)[2], const int64_t *x, int64_
     }
 }
 
+/* How a plan goes: all at once; dim by dim; along one dim to others, along all others by itself. */
+enum { AT_ONCE, BY_DIMS, ONE_CUT };
+
+/* What lies outside along a dim that is not cut comes from the rank itself. */
+static void by_itself(int dims, int cut, const int64_t (*own)[2], const int64_t *x, int64_t *from)
+{
+    int d;
+    for (d = 0; d < dims && (d == cut || (x[d] >= own[d][0] && x[d] < own[d][1])); d++) {
+    }
+    if (d < dims) {
+        from[cut] = own[cut][0];
+    }
+}
+
+/* The only dim that is cut; -1: none, -2: there are several. */
+static int only_cut(const grid *g)
+{
+    int a, cut = -1;
+    for (a = 0; a < g->l.mesh.axes; a++) {
+        if (g->l.mesh.axis[a].size > 1 && g->l.axis[a].kind == DPAR_SHARD) {
+            if (cut >= 0 && cut != g->l.axis[a].dim) {
+                return -2;
+            }
+            cut = g->l.axis[a].dim;
+        }
+    }
+    return cut;
+}
+
 /* Points that rank `other` gets in field i from `rank` in each exchange. */
-static int64_t flow_of(const grid *g, int i, int rank, int other, int by_dims)
+static int64_t flow_of(const grid *g, int i, int rank, int other, int goes)
 {
     const dpar_halo *h = &g->f[i].h;
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2], x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
@@ -1391,8 +1424,10 @@ static int64_t flow_of(const grid *g, int i, int rank, int other, int by_dims)
     first_point(g->l.dims, box, x);
     do {
         if (is_written(g, h, other, own, x, from, &turns)) {
-            if (by_dims) {
+            if (goes == BY_DIMS) {
                 last_hop(g->l.dims, own, x, from);
+            } else if (goes == ONE_CUT) {
+                by_itself(g->l.dims, only_cut(g), own, x, from);
             }
             n += is_in(g->l.dims, g->f[source_of(g, i, turns)].own, from);
         }
@@ -1412,26 +1447,20 @@ static int may_be_ordered(const grid *g)
     return i == g->fields && !g->sync;
 }
 
-/* By itself only where one dim is cut, with corners. */
-static int may_order_itself(const grid *g)
+/* How a plan goes that is not told: dim by dim only where one dim is cut, with corners. */
+static int goes_by_itself(const grid *g)
 {
-    int a, i, cut = -1, corners = 0;
-    for (a = 0; a < g->l.mesh.axes; a++) {
-        if (g->l.mesh.axis[a].size > 1 && g->l.axis[a].kind == DPAR_SHARD) {
-            if (cut >= 0 && cut != g->l.axis[a].dim) {
-                return 0;
-            }
-            cut = g->l.axis[a].dim;
-        }
-    }
+    int i, cut = only_cut(g), corners = 0;
     for (i = 0; i < g->fields; i++) {
         corners |= g->f[i].h.shape != DPAR_STENCIL_STAR;
     }
-    return corners && may_be_ordered(g);
+    return !corners || cut == -2 || !may_be_ordered(g) ? AT_ONCE
+           : cut == -1 || cut == g->l.dims - 1         ? BY_DIMS
+                                                       : ONE_CUT;
 }
 
 /* Bytes to each rank, counted point by point; the first rank with others, or g->n. */
-static int wrong_traffic(const run *r, const int64_t *said, int by_dims, int64_t *want)
+static int wrong_traffic(const run *r, const int64_t *said, int goes, int64_t *want)
 {
     const grid *g = r->g;
     int k, i;
@@ -1439,7 +1468,7 @@ static int wrong_traffic(const run *r, const int64_t *said, int by_dims, int64_t
         *want = 0;
         for (i = 0; i < g->fields; i++) {
             const field *f = &g->f[i];
-            *want += (f->has ? flow_of(g, i, r->o->world->rank, k, by_dims) : 0) * f->comps *
+            *want += (f->has ? flow_of(g, i, r->o->world->rank, k, goes) : 0) * f->comps *
                      dpar_type_bytes(f->narrow ? f->wire : f->type);
         }
         if (said[k] != *want) {
@@ -1454,14 +1483,15 @@ static int traffic(const run *r, int p)
     int64_t said[ORACLE_RANKS] = {0}, want = 0;
     dpar_halo_traffic t;
     char text[120];
-    int k;
+    int k, goes;
     for (k = 0; dpar_halo_exchange_traffic(r->x[p], k, &t); k++) {
         said[t.peer] += t.bytes;
     }
     r->o->cases++;
-    k = wrong_traffic(r, said, r->options[p].ordered, &want);
-    if (k < r->g->n && !r->options[p].ordered && may_order_itself(r->g)) {
-        k = wrong_traffic(r, said, 1, &want);
+    goes = r->options[p].ordered ? BY_DIMS : goes_by_itself(r->g);
+    k = wrong_traffic(r, said, goes, &want);
+    if (k < r->g->n && !r->options[p].ordered && !r->g->plain) { /* faces, or a device somewhere */
+        k = wrong_traffic(r, said, AT_ONCE, &want);
     }
     if (k < r->g->n) {
         (void)snprintf(text, sizeof text, "traffic: %d bytes to rank %d, expected %d", (int)said[k],
