@@ -38590,7 +38590,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
+    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
     p.beside = op == DPAR_SUM ? it->beside : 0;
     p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
     p.wide = x->wide;
