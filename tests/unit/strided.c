@@ -560,6 +560,40 @@ static void rows_of_sums(void)
     compare(0, &p);
 }
 
+/* Copies of rows of 65 bytes and more, of every length and from everywhere, also as a list. Returns
+ * whether vectors of 32 bytes copied them. */
+static int rows_of_copies(void)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    dpari_stride_spot list[DPARI_STRIDE_FEW];
+    const int64_t to = below(70), from = below(70);
+    int32_t n;
+    memset(&p, 0, sizeof p);
+    p.dims = 2;
+    p.to_type = p.from_type = p.through = DPAR_U8;
+    p.clear = below(4) == 0;
+    p.back = (int32_t)below(2);
+    p.wide = wide_here & (int32_t)below(4) > 0;
+    p.extent[0] = 1 + below(5);
+    p.extent[1] = below(2) ? 65 + below(300) : 65 + below(1100);
+    p.to[0] = p.extent[1] + below(70);
+    p.from[0] = p.extent[1] + below(70);
+    p.to[1] = p.from[1] = 1;
+    values(0, &p);
+    dpari_stride_prepare(&s, &p);
+    naive(&p, to_want[0] + to, from_want[0] + from);
+    n = dpari_stride_list(&s, to, from, list);
+    CHECK(n == 0 || (n == p.extent[0] && !p.clear));
+    if (n > 0) {
+        dpari_stride_run_list(&s, list, n, to_got[0], from_got[0]);
+    } else {
+        dpari_stride_run(&s, to_got[0] + to, from_got[0] + from);
+    }
+    compare(0, &p);
+    return s.loop == DPARI_STRIDE_MIDDLE;
+}
+
 /* The halos of a block that is its own neighbour, added to its ends: |h x ... y g| in one array.
  * Returns whether one vector went over each end. */
 static int around(void)
@@ -722,7 +756,7 @@ static int64_t entries(const dpari_stride_piece *p, const dpari_stride *s)
         return 0;
     }
     if (p->op == DPAR_COPY) {
-        return runs <= DPARI_STRIDE_FEW && s->run <= 64 &&
+        return runs <= DPARI_STRIDE_FEW && s->run <= (p->wide ? 1024 : 64) &&
                        (!p->clear || s->run == 8 || s->run == 16)
                    ? runs
                    : 0;
@@ -816,7 +850,7 @@ static void no_list(void)
 
 int main(void)
 {
-    int64_t packs = 0, rounds = 0;
+    int64_t packs = 0, rounds = 0, middles = 0;
     wide_here = dpari_os_wide();
     for (int k = 0; k < 12000; k++) {
         one_piece();
@@ -834,9 +868,11 @@ int main(void)
     CHECK(packs > 200);
     for (int k = 0; k < 2000; k++) {
         rows_of_sums();
+        middles += rows_of_copies();
         rounds += around();
     }
     CHECK(rounds > 100);
+    CHECK(!wide_here || middles > 1000);
     no_list();
     runs();
     merged();
