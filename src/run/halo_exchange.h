@@ -131,7 +131,9 @@ typedef struct dpar_halo_options {
                           three steps: fewer messages, more waits. Not with folds, poles, cubes,
                           masked owners, windows, compact halos, edges without corners: E_ARG.
                           0: so, too, where it takes no more waits (fields of cells in the CPU's
-                          memory, corners, one dim cut at most); else all at once */
+                          memory, corners, one dim cut at most); else all at once. If that dim is
+                          not the last, what goes to peers forward waits for nothing: edges and
+                          corners are copied out of it where it has arrived */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */

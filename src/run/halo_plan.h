@@ -107,8 +107,7 @@ typedef struct dpari_hx_flow {
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
     uint64_t hash[2];     /* of S, of R */
-    int32_t
-        packed; /* the peer reads what this rank packs, in this step or in that of the other mode */
+    int32_t packed;       /* the peer reads what this rank packs, here or in the other mode */
     int32_t taken;
 } dpari_hx_flow;
 
