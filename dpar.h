@@ -4310,7 +4310,9 @@ typedef struct dpar_halo_options {
                           three steps: fewer messages, more waits. Not with folds, poles, cubes,
                           masked owners, windows, compact halos, edges without corners: E_ARG.
                           0: so, too, where it takes no more waits (fields of cells in the CPU's
-                          memory, corners, one dim cut at most); else all at once */
+                          memory, corners, one dim cut at most); else all at once. If that dim is
+                          not the last, what goes to peers forward waits for nothing: edges and
+                          corners are copied out of it where it has arrived */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
@@ -7632,8 +7634,7 @@ typedef struct dpari_hx_flow {
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
     uint64_t hash[2];     /* of S, of R */
-    int32_t
-        packed; /* the peer reads what this rank packs, in this step or in that of the other mode */
+    int32_t packed;       /* the peer reads what this rank packs, here or in the other mode */
     int32_t taken;
 } dpari_hx_flow;
 
@@ -7647,8 +7648,8 @@ typedef struct dpari_hx_peer {
     unsigned char *staging;
     int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
-    dpari_hx_flow flow[DPARI_HX_STEPS];
-    int32_t mark; /* what it says of itself where memory is shared */
+    dpari_hx_flow *flow;   /* one for each step */
+    int32_t mark;          /* what it says of itself where memory is shared */
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
@@ -37474,9 +37475,9 @@ typedef struct dpari_hx_size {
     int32_t forward; /* steps of a forward exchange */
 } dpari_hx_size;
 
-static int64_t dpari_hx_words(int32_t fields)
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
-    return DPARI_HX_HEAD * DPARI_HX_STEPS + (int64_t)fields * DPARI_HX_WORDS;
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
 static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
@@ -37500,12 +37501,14 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
     x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record =
-        (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
+    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
+                                           sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
         void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
         void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
         if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
@@ -38222,7 +38225,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 /* Each peer's record for this rank in place of this rank's for it. */
 static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 {
-    const int64_t side = x->peers * dpari_hx_words(x->fields);
+    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status s;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
@@ -38244,7 +38247,7 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 
 static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
 {
-    return x->record + x->peers * dpari_hx_words(x->fields) + i * words;
+    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------
@@ -38813,7 +38816,7 @@ static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 /* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
 static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * DPARI_HX_STEPS;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status st;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {

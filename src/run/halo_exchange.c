@@ -29,9 +29,9 @@ typedef struct dpari_hx_size {
     int32_t forward; /* steps of a forward exchange */
 } dpari_hx_size;
 
-static int64_t dpari_hx_words(int32_t fields)
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
-    return DPARI_HX_HEAD * DPARI_HX_STEPS + (int64_t)fields * DPARI_HX_WORDS;
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
 static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
@@ -55,12 +55,14 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
     x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record =
-        (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
+    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
+                                           sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
         void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
         void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
         if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
         }
@@ -777,7 +779,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 /* Each peer's record for this rank in place of this rank's for it. */
 static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 {
-    const int64_t side = x->peers * dpari_hx_words(x->fields);
+    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status s;
     int32_t i;
     for (i = 0; i < x->peers; i++) {
@@ -799,7 +801,7 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 
 static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
 {
-    return x->record + x->peers * dpari_hx_words(x->fields) + i * words;
+    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------
@@ -1368,7 +1370,7 @@ static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 /* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
 static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * DPARI_HX_STEPS;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status st;
     int32_t i, s;
     for (i = 0; i < x->peers; i++) {

@@ -121,8 +121,8 @@ typedef struct dpari_hx_peer {
     unsigned char *staging;
     int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
-    dpari_hx_flow flow[DPARI_HX_STEPS];
-    int32_t mark; /* what it says of itself where memory is shared */
+    dpari_hx_flow *flow;   /* one for each step */
+    int32_t mark;          /* what it says of itself where memory is shared */
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
