@@ -4311,8 +4311,8 @@ typedef struct dpar_halo_options {
                           masked owners, windows, compact halos, edges without corners: E_ARG.
                           0: so, too, where it takes no more waits (fields of cells in the CPU's
                           memory, corners, one dim cut at most); else all at once. If that dim is
-                          not the last, what goes to peers forward waits for nothing: edges and
-                          corners are copied out of it where it has arrived */
+                          not the last, what goes to peers forward waits for no other step:
+                          edges and corners are copied out of it where it has arrived */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
@@ -7663,12 +7663,13 @@ typedef struct dpari_hx_step {
     int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
-/* What a step takes along of halos that steps before it have filled. With options.ordered: all.
- * Where ranks meet along one dim alone, the cut one, the others' halos are filled by each rank
- * itself. Forward a plane then goes to its peer without them, so that nobody waits for them: it is
- * offered first of all, the halos beside own planes are filled meanwhile, and those beside the
- * planes that have come out of these. The adjoint has steps of its own, which take all along: what
- * the holder of a plane had to add up first its owner adds anyway. */
+/* What a step takes along of halos that steps before it have filled. Of adjoints, with
+ * options.ordered and where no dim or the last is cut: all of later dims. Where ranks meet along
+ * one other dim alone, the cut one, each fills the halos of the others itself. Forward a plane then
+ * goes to its peer without them, so that nobody waits for them: it is offered first of all, the
+ * halos beside own planes are filled meanwhile, and those beside the planes that have come out of
+ * these. The adjoint has steps of its own, which are WIDE: edges and corners go to the owner of the
+ * plane, who adds them to its own halos and those to its block. */
 enum {
     DPARI_HX_WIDE,       /* the halos of later dims */
     DPARI_HX_CUT,        /* along the cut dim: none */
@@ -38732,7 +38733,7 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory for the other mode */
+        if (s == x->forward) { /* the same memory again for the adjoint's steps */
             gives = comes = 0;
         }
         x->step[s].alone = !x->elsewhere;
@@ -58442,7 +58443,8 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
-    const dpar_status st = forward && x->early > 0 ? DPAR_OK : dpari_hx_offer(x, s);
+    const int offered = forward && s == x->early && x->early > 0;
+    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->now = s;
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
@@ -58621,6 +58623,9 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 /* The exchange failed: nothing of it stays under way. */
 static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text); /* its messages may never come */
+    }
     if (dpari_hx_broken(x) != DPAR_OK) {
         (void)dpar_wait_all(x->work, x->messages);
     }

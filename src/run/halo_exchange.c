@@ -1286,7 +1286,7 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
     for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory for the other mode */
+        if (s == x->forward) { /* the same memory again for the adjoint's steps */
             gives = comes = 0;
         }
         x->step[s].alone = !x->elsewhere;

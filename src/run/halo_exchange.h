@@ -132,8 +132,8 @@ typedef struct dpar_halo_options {
                           masked owners, windows, compact halos, edges without corners: E_ARG.
                           0: so, too, where it takes no more waits (fields of cells in the CPU's
                           memory, corners, one dim cut at most); else all at once. If that dim is
-                          not the last, what goes to peers forward waits for nothing: edges and
-                          corners are copied out of it where it has arrived */
+                          not the last, what goes to peers forward waits for no other step:
+                          edges and corners are copied out of it where it has arrived */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */

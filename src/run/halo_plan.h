@@ -136,12 +136,13 @@ typedef struct dpari_hx_step {
     int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
-/* What a step takes along of halos that steps before it have filled. With options.ordered: all.
- * Where ranks meet along one dim alone, the cut one, the others' halos are filled by each rank
- * itself. Forward a plane then goes to its peer without them, so that nobody waits for them: it is
- * offered first of all, the halos beside own planes are filled meanwhile, and those beside the
- * planes that have come out of these. The adjoint has steps of its own, which take all along: what
- * the holder of a plane had to add up first its owner adds anyway. */
+/* What a step takes along of halos that steps before it have filled. Of adjoints, with
+ * options.ordered and where no dim or the last is cut: all of later dims. Where ranks meet along
+ * one other dim alone, the cut one, each fills the halos of the others itself. Forward a plane then
+ * goes to its peer without them, so that nobody waits for them: it is offered first of all, the
+ * halos beside own planes are filled meanwhile, and those beside the planes that have come out of
+ * these. The adjoint has steps of its own, which are WIDE: edges and corners go to the owner of the
+ * plane, who adds them to its own halos and those to its block. */
 enum {
     DPARI_HX_WIDE,       /* the halos of later dims */
     DPARI_HX_CUT,        /* along the cut dim: none */

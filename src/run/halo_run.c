@@ -428,7 +428,8 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
-    const dpar_status st = forward && x->early > 0 ? DPAR_OK : dpari_hx_offer(x, s);
+    const int offered = forward && s == x->early && x->early > 0;
+    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->now = s;
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
@@ -607,6 +608,9 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 /* The exchange failed: nothing of it stays under way. */
 static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text); /* its messages may never come */
+    }
     if (dpari_hx_broken(x) != DPAR_OK) {
         (void)dpar_wait_all(x->work, x->messages);
     }

@@ -523,7 +523,8 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
     h->grid = g->l;
     h->cube = g->cube;
     h->owner = g->owners ? g->owner : NULL;
-    h->shape = g->plain ? DPAR_STENCIL_BOX : (int32_t)oracle_below(s, 3); /* STAR, BOX, EDGES */
+    h->shape = (int32_t)oracle_below(s, 3); /* STAR, BOX, EDGES */
+    h->shape = g->plain && h == &g->f[0].h ? DPAR_STENCIL_BOX : h->shape;
     h->periodic = (uint32_t)oracle_below(s, INT64_C(1) << dims);
     h->periodic |= (uint32_t)oracle_below(s, INT64_C(1) << dims);
     for (d = 0; d < dims; d++) {

@@ -577,8 +577,8 @@ static int rows_of_copies(void)
     p.wide = wide_here & (int32_t)below(4) > 0;
     p.extent[0] = 1 + below(5);
     p.extent[1] = below(2) ? 65 + below(300) : 65 + below(1100);
-    p.to[0] = p.extent[1] + below(70);
-    p.from[0] = p.extent[1] + below(70);
+    p.to[0] = p.extent[1] + 1 + below(70);
+    p.from[0] = p.extent[1] + 1 + below(70);
     p.to[1] = p.from[1] = 1;
     values(0, &p);
     dpari_stride_prepare(&s, &p);
