@@ -50087,9 +50087,8 @@ enum {
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
-#define DPARI_STRIDE_LONGEST                                                                       \
-    1024                     /* bytes that vectors copy faster than the library: measured, EPYC */
-#define DPARI_STRIDE_ROW 128 /* runs of a row whose lines may be asked for at once */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
 #define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
@@ -58445,7 +58444,6 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const int forward = x->mode == DPAR_HALO_FORWARD;
     const int offered = forward && s == x->early && x->early > 0;
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
-    x->now = s;
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
         dpari_hx_take(x, p->r, p->self);

@@ -430,7 +430,6 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const int forward = x->mode == DPAR_HALO_FORWARD;
     const int offered = forward && s == x->early && x->early > 0;
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
-    x->now = s;
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK && forward) {
         dpari_hx_take(x, p->r, p->self);

@@ -38,9 +38,8 @@ enum {
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
-#define DPARI_STRIDE_LONGEST                                                                       \
-    1024                     /* bytes that vectors copy faster than the library: measured, EPYC */
-#define DPARI_STRIDE_ROW 128 /* runs of a row whose lines may be asked for at once */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
 #define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
