@@ -4347,7 +4347,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
  * E_ARG also when peers read the old one where it lies and the new one is not registered. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
-/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
+/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
+ * added where no peer's come before them.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
  * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
@@ -7540,8 +7541,10 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
  * by peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner
- * takes, in the order of S. What a rank packs for others lies in its staging memory, twice: the
- * exchanges take turns. Ranks that share memory tell each other in two words,
+ * takes, in the order of S, in which each point's sums are those of the walk: what a rank adds of
+ * its own where no peer's box was before comes first of all, so that it need not wait. What a rank
+ * packs for others lies in its staging memory, twice: the exchanges take turns. Ranks that share
+ * memory tell each other in two words,
  *
  *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
  *     done  = exchange                I have taken all that I take
@@ -7653,14 +7656,15 @@ typedef struct dpari_hx_peer {
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
-    int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
-    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
-    int32_t along;  /* DPARI_HX_WIDE, ... */
-    int32_t cut;    /* the number of the cut dim, where that matters */
-    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
-    int32_t line;   /* where ranks tell each other of it */
-    int32_t meets;  /* something goes between this rank and one that shares memory */
-    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
+    int64_t r, r_items, s, s_items; /* in `item` */
+    int64_t self, early; /* the first ones of R: from oneself; of S: to oneself, before peers' */
+    int32_t number;      /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;       /* DPARI_HX_WIDE, ... */
+    int32_t cut;         /* the number of the cut dim, where that matters */
+    int32_t modes;       /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;        /* where ranks tell each other of it */
+    int32_t meets;       /* something goes between this rank and one that shares memory */
+    int32_t alone;       /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
 /* What a step takes along of halos that steps before it have filled. Of adjoints, with
@@ -7774,9 +7778,9 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of n items, a whole R or S. */
-DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int takes);
+/* The lists of a step's S: of those that are early, and of the others. */
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                                     int takes);
 
 /* ==== run/job.h ==== */
 
@@ -37957,6 +37961,9 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+    int32_t parts, early, side; /* may a rank's own box be taken in parts? */
+    dpar_box clear;             /* where no peer has added anything so far */
+    dpar_transfer rest;         /* of an own box */
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
@@ -37992,6 +37999,29 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
+/* Where no point is sent that is the image of another, boxes of own cells may be taken in parts. */
+static int dpari_hx_has_parts(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+{
+    const dpar_halo *h = f->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
+           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+}
+
+/* The local box, from 0 on. */
+static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+{
+    dpar_box own;
+    int32_t d;
+    if (!dpari_hx_boxes(h, rank, &own, local)) {
+        return 0;
+    }
+    for (d = 0; d < local->dims; d++) {
+        local->hi[d] -= local->lo[d];
+        local->lo[d] = 0;
+    }
+    return 1;
+}
+
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
                                        const dpari_hx_step *step, int32_t direction, int32_t moves,
                                        dpar_why *why)
@@ -38005,6 +38035,8 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
+    w->parts = direction == DPAR_SENDS && dpari_hx_has_parts(f, step, moves) &&
+               dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
@@ -38029,7 +38061,7 @@ static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
            dpar_halo_next(&w->walk, t);
 }
 
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
 {
     const int32_t c = w->cut;
     int32_t d;
@@ -38048,6 +38080,91 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
         t->theirs[c] = t->mine[c];
         t->extent[c] = w->above ? w->after[c] : w->before[c];
     }
+    return 1;
+}
+
+/* A peer's box: takes it out of what is clear, with as little else as possible. */
+static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+{
+    dpar_box *b = &w->clear;
+    int32_t d, best = 0, above = 0;
+    double least = 0.0; /* of what is clear */
+    for (d = 0; d < t->dims; d++) {
+        const double n = (double)(b->hi[d] - b->lo[d]);
+        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
+        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+        if (d == 0 || dpari_leastf(below, beyond) < least) {
+            least = dpari_leastf(below, beyond);
+            best = d;
+            above = beyond < below;
+        }
+    }
+    if (above) {
+        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+    } else {
+        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+    }
+}
+
+/* Is anything of a box clear? */
+static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+{
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
+            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t d = w->side / 2, above = w->side % 2;
+    dpar_transfer *r = &w->rest;
+    const int64_t end = r->mine[d] + r->extent[d];
+    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? t : r;
+    w->side++;
+    if (n <= 0) {
+        return 0;
+    }
+    *t = *r;
+    t->extent[d] = n;
+    r->extent[d] -= n;
+    upper->mine[d] += above ? r->extent[d] : n;
+    upper->theirs[d] += above ? r->extent[d] : n;
+    return 1;
+}
+
+/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
+ * rank adds of its own is early: that need not wait for peers. */
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    w->early = 0;
+    if (w->side == 0) {
+        if (!dpari_hx_next_box(w, t)) {
+            return 0;
+        }
+        if (!w->parts || !dpari_hx_is_clear(w, t)) {
+            return 1;
+        }
+        if (t->peer != w->rank) {
+            dpari_hx_keep_off(w, t);
+            return 1;
+        }
+        w->rest = *t;
+    }
+    while (w->side < 2 * w->rest.dims) {
+        if (dpari_hx_peel(w, t)) {
+            return 1;
+        }
+    }
+    *t = w->rest;
+    w->side = 0;
+    w->early = 1;
     return 1;
 }
 
@@ -38673,13 +38790,35 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     }
 }
 
+/* The boxes of S that are early, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int early)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            for (k = 0; w.early == early && k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
+            }
+        }
+    }
+    return at;
+}
+
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
-    int32_t i, k;
+    int32_t i;
     p->r = at;
     dpari_hx_list_receives(x, s, 0);
     at += p->self;
@@ -38692,21 +38831,9 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     dpari_hx_list_receives(x, s, 1);
     p->r_items = at - p->r;
     p->s = at;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_SENDS,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
-                dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
-                }
-            }
-        }
-    }
+    at = dpari_hx_list_sends(x, s, at, 1);
+    p->early = at - p->s;
+    at = dpari_hx_list_sends(x, s, at, 0);
     p->s_items = at - p->s;
     return at;
 }
@@ -38931,8 +39058,8 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
     }
 }
 
-DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int takes)
+/* The lists of n items that are given or taken one after the other. */
+static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
     int32_t step = 0; /* from the item before */
@@ -38955,6 +39082,12 @@ DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item,
     }
 }
 
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+{
+    dpari_hx_gather(x, x->item + p->s, p->early, takes);
+    dpari_hx_gather(x, x->item + p->s + p->early, p->s_items - p->early, takes);
+}
+
 static void dpari_hx_gather_all(dpar_halo_exchange *x)
 {
     int32_t s, takes;
@@ -38962,7 +39095,7 @@ static void dpari_hx_gather_all(dpar_halo_exchange *x)
         const dpari_hx_step *p = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
             dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather(x, x->item + p->s, p->s_items, takes);
+            dpari_hx_gather_sends(x, p, takes);
         }
     }
 }
@@ -39092,7 +39225,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         }
         dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
+        dpari_hx_pair(x, x->item + p->s, p->early, 1);
+        dpari_hx_pair(x, x->item + p->s + p->early, p->s_items - p->early, 1);
     }
     dpari_hx_gather_all(x);
     x->prepared = DPAR_SUM;
@@ -50090,6 +50224,7 @@ enum {
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_FULL 8       /* elements from which a row is combined as one: measured, EPYC */
 #define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
 #define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
 #define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
@@ -51278,7 +51413,7 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     const int plain =
         s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->dim[0].count >= 16) {
+    if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
         return DPARI_STRIDE_DENSE;
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
@@ -58445,8 +58580,8 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const int offered = forward && s == x->early && x->early > 0;
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
-    if (st == DPAR_OK && forward) {
-        dpari_hx_take(x, p->r, p->self);
+    if (st == DPAR_OK) {
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->early);
     }
     return st;
 }
@@ -58597,7 +58732,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s, p->s_items);
+            dpari_hx_take(x, p->s + p->early, p->s_items - p->early);
         }
         if (x->elsewhere) {
             dpari_hx_take_elsewhere(x, p);
@@ -58725,7 +58860,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
             dpari_hx_item *it = &x->item[x->step[s].r + k];
             it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
         }
-        dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
+        dpari_hx_gather_sends(x, &x->step[s], 1);
     }
     x->prepared = x->active ? x->prepared : op;
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
@@ -58827,7 +58962,9 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
     t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
-        for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
+        const dpari_hx_step *p = &x->step[s];
+        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        for (i = first; i < first + n; i++) {
             const dpari_hx_item *it = &x->item[i];
             const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
@@ -58838,8 +58975,9 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
             t->pieces++;
             t->bytes += bytes;
             t->direct += it->packs ? 0 : bytes;
-            t->runs +=
-                it->elements * width / dpari_hx_in_a_row(it->extent, it->own_step, it->dims, type);
+            t->runs += it->elements * width /
+                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
+                                         it->dims, type);
         }
     }
     if (t->direct > 0) {

@@ -61,7 +61,9 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
     t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
-        for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
+        const dpari_hx_step *p = &x->step[s];
+        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        for (i = first; i < first + n; i++) {
             const dpari_hx_item *it = &x->item[i];
             const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
             const int64_t bytes =
@@ -72,8 +74,9 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
             t->pieces++;
             t->bytes += bytes;
             t->direct += it->packs ? 0 : bytes;
-            t->runs +=
-                it->elements * width / dpari_hx_in_a_row(it->extent, it->own_step, it->dims, type);
+            t->runs += it->elements * width /
+                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
+                                         it->dims, type);
         }
     }
     if (t->direct > 0) {

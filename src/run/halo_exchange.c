@@ -510,6 +510,9 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+    int32_t parts, early, side; /* may a rank's own box be taken in parts? */
+    dpar_box clear;             /* where no peer has added anything so far */
+    dpar_transfer rest;         /* of an own box */
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
@@ -545,6 +548,29 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
+/* Where no point is sent that is the image of another, boxes of own cells may be taken in parts. */
+static int dpari_hx_has_parts(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+{
+    const dpar_halo *h = f->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
+           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+}
+
+/* The local box, from 0 on. */
+static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+{
+    dpar_box own;
+    int32_t d;
+    if (!dpari_hx_boxes(h, rank, &own, local)) {
+        return 0;
+    }
+    for (d = 0; d < local->dims; d++) {
+        local->hi[d] -= local->lo[d];
+        local->lo[d] = 0;
+    }
+    return 1;
+}
+
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
                                        const dpari_hx_step *step, int32_t direction, int32_t moves,
                                        dpar_why *why)
@@ -558,6 +584,8 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
+    w->parts = direction == DPAR_SENDS && dpari_hx_has_parts(f, step, moves) &&
+               dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
@@ -582,7 +610,7 @@ static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
            dpar_halo_next(&w->walk, t);
 }
 
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
 {
     const int32_t c = w->cut;
     int32_t d;
@@ -601,6 +629,91 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
         t->theirs[c] = t->mine[c];
         t->extent[c] = w->above ? w->after[c] : w->before[c];
     }
+    return 1;
+}
+
+/* A peer's box: takes it out of what is clear, with as little else as possible. */
+static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+{
+    dpar_box *b = &w->clear;
+    int32_t d, best = 0, above = 0;
+    double least = 0.0; /* of what is clear */
+    for (d = 0; d < t->dims; d++) {
+        const double n = (double)(b->hi[d] - b->lo[d]);
+        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
+        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+        if (d == 0 || dpari_leastf(below, beyond) < least) {
+            least = dpari_leastf(below, beyond);
+            best = d;
+            above = beyond < below;
+        }
+    }
+    if (above) {
+        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+    } else {
+        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+    }
+}
+
+/* Is anything of a box clear? */
+static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+{
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
+            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t d = w->side / 2, above = w->side % 2;
+    dpar_transfer *r = &w->rest;
+    const int64_t end = r->mine[d] + r->extent[d];
+    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? t : r;
+    w->side++;
+    if (n <= 0) {
+        return 0;
+    }
+    *t = *r;
+    t->extent[d] = n;
+    r->extent[d] -= n;
+    upper->mine[d] += above ? r->extent[d] : n;
+    upper->theirs[d] += above ? r->extent[d] : n;
+    return 1;
+}
+
+/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
+ * rank adds of its own is early: that need not wait for peers. */
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    w->early = 0;
+    if (w->side == 0) {
+        if (!dpari_hx_next_box(w, t)) {
+            return 0;
+        }
+        if (!w->parts || !dpari_hx_is_clear(w, t)) {
+            return 1;
+        }
+        if (t->peer != w->rank) {
+            dpari_hx_keep_off(w, t);
+            return 1;
+        }
+        w->rest = *t;
+    }
+    while (w->side < 2 * w->rest.dims) {
+        if (dpari_hx_peel(w, t)) {
+            return 1;
+        }
+    }
+    *t = w->rest;
+    w->side = 0;
+    w->early = 1;
     return 1;
 }
 
@@ -1226,13 +1339,35 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     }
 }
 
+/* The boxes of S that are early, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int early)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            for (k = 0; w.early == early && k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
+            }
+        }
+    }
+    return at;
+}
+
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
-    int32_t i, k;
+    int32_t i;
     p->r = at;
     dpari_hx_list_receives(x, s, 0);
     at += p->self;
@@ -1245,21 +1380,9 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     dpari_hx_list_receives(x, s, 1);
     p->r_items = at - p->r;
     p->s = at;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_SENDS,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
-                dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
-                }
-            }
-        }
-    }
+    at = dpari_hx_list_sends(x, s, at, 1);
+    p->early = at - p->s;
+    at = dpari_hx_list_sends(x, s, at, 0);
     p->s_items = at - p->s;
     return at;
 }
@@ -1484,8 +1607,8 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
     }
 }
 
-DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int takes)
+/* The lists of n items that are given or taken one after the other. */
+static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
     int32_t step = 0; /* from the item before */
@@ -1508,6 +1631,12 @@ DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item,
     }
 }
 
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+{
+    dpari_hx_gather(x, x->item + p->s, p->early, takes);
+    dpari_hx_gather(x, x->item + p->s + p->early, p->s_items - p->early, takes);
+}
+
 static void dpari_hx_gather_all(dpar_halo_exchange *x)
 {
     int32_t s, takes;
@@ -1515,7 +1644,7 @@ static void dpari_hx_gather_all(dpar_halo_exchange *x)
         const dpari_hx_step *p = &x->step[s];
         for (takes = 0; takes < 2; takes++) {
             dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather(x, x->item + p->s, p->s_items, takes);
+            dpari_hx_gather_sends(x, p, takes);
         }
     }
 }
@@ -1645,7 +1774,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         }
         dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
+        dpari_hx_pair(x, x->item + p->s, p->early, 1);
+        dpari_hx_pair(x, x->item + p->s + p->early, p->s_items - p->early, 1);
     }
     dpari_hx_gather_all(x);
     x->prepared = DPAR_SUM;

@@ -168,7 +168,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
  * E_ARG also when peers read the old one where it lies and the new one is not registered. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
-/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
+/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
+ * added where no peer's come before them.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
  * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's

@@ -6,8 +6,10 @@
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
  * by peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner
- * takes, in the order of S. What a rank packs for others lies in its staging memory, twice: the
- * exchanges take turns. Ranks that share memory tell each other in two words,
+ * takes, in the order of S, in which each point's sums are those of the walk: what a rank adds of
+ * its own where no peer's box was before comes first of all, so that it need not wait. What a rank
+ * packs for others lies in its staging memory, twice: the exchanges take turns. Ranks that share
+ * memory tell each other in two words,
  *
  *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
  *     done  = exchange                I have taken all that I take
@@ -126,14 +128,15 @@ typedef struct dpari_hx_peer {
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
-    int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
-    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
-    int32_t along;  /* DPARI_HX_WIDE, ... */
-    int32_t cut;    /* the number of the cut dim, where that matters */
-    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
-    int32_t line;   /* where ranks tell each other of it */
-    int32_t meets;  /* something goes between this rank and one that shares memory */
-    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
+    int64_t r, r_items, s, s_items; /* in `item` */
+    int64_t self, early; /* the first ones of R: from oneself; of S: to oneself, before peers' */
+    int32_t number;      /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;       /* DPARI_HX_WIDE, ... */
+    int32_t cut;         /* the number of the cut dim, where that matters */
+    int32_t modes;       /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;        /* where ranks tell each other of it */
+    int32_t meets;       /* something goes between this rank and one that shares memory */
+    int32_t alone;       /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
 /* What a step takes along of halos that steps before it have filled. Of adjoints, with
@@ -247,8 +250,8 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of n items, a whole R or S. */
-DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int takes);
+/* The lists of a step's S: of those that are early, and of the others. */
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                                     int takes);
 
 #endif

@@ -431,8 +431,8 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const int offered = forward && s == x->early && x->early > 0;
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
-    if (st == DPAR_OK && forward) {
-        dpari_hx_take(x, p->r, p->self);
+    if (st == DPAR_OK) {
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->early);
     }
     return st;
 }
@@ -583,7 +583,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s, p->s_items);
+            dpari_hx_take(x, p->s + p->early, p->s_items - p->early);
         }
         if (x->elsewhere) {
             dpari_hx_take_elsewhere(x, p);
@@ -711,7 +711,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
             dpari_hx_item *it = &x->item[x->step[s].r + k];
             it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
         }
-        dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
+        dpari_hx_gather_sends(x, &x->step[s], 1);
     }
     x->prepared = x->active ? x->prepared : op;
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);

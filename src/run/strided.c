@@ -41,6 +41,7 @@ enum {
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_FULL 8       /* elements from which a row is combined as one: measured, EPYC */
 #define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
 #define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
 #define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
@@ -1229,7 +1230,7 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     const int plain =
         s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->dim[0].count >= 16) {
+    if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
         return DPARI_STRIDE_DENSE;
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {

@@ -1460,6 +1460,85 @@ static int goes_by_itself(const grid *g)
                                                        : ONE_CUT;
 }
 
+/* What a transfer of halo.h's walk adds to own points of field i. */
+static void add_box(const grid *g, int i, int rank, const dpar_transfer *t, int64_t round)
+{
+    const field *f = &g->f[i];
+    int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2], k[DPAR_MAX_DIMS], ends[DPAR_MAX_DIMS][2];
+    int64_t x[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS];
+    size_t bytes = (size_t)dpar_type_bytes(f->type);
+    double most = 0;
+    int c, d;
+    boxes_of(g, &f->h, t->peer, own, box);
+    for (d = 0; d < t->dims; d++) {
+        ends[d][0] = 0;
+        ends[d][1] = t->extent[d];
+    }
+    first_point(t->dims, ends, k);
+    do {
+        for (d = 0; d < t->dims; d++) { /* dim d of the receiver is dim `of` of the sender */
+            int of = d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+            int64_t at = t->flip >> d & 1 ? t->extent[of] - 1 - k[of] : k[of];
+            x[d] = box[d][0] + t->theirs[d] + at;
+            to[d] = f->box[d][0] + t->mine[d] + k[d];
+        }
+        for (c = 0; c < f->comps; c++) {
+            int negate, mine = component_of(f, c, t->turn, &negate);
+            uint64_t y = number_of(f->type, hash_of(g, i, round, t->peer, x, c), 0), now = 0;
+            unsigned char *at = f->want + place_of(g, f, rank, to, mine);
+            memcpy(&now, at, bytes);
+            now = combined(f->type, DPAR_SUM, now, travelled(f, y, negate), &most);
+            memcpy(at, &now, bytes);
+        }
+    } while (next_point(t->dims, ends, k));
+}
+
+/* Sums of numbers that round: in the order of the walk, whoever came first. */
+static int in_order(run *r, int p, int64_t round, int how)
+{
+    const grid *g = r->g;
+    int i, rank = r->o->world->rank, turns;
+    int64_t x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+    if (r->options[p].ordered || goes_by_itself(g) != AT_ONCE || g->sync || g->narrower) {
+        return 1;
+    }
+    for (i = 0; i < g->fields; i++) {
+        fill(g, i, rank, g->f[i].block[r->now[p]], round, 0, 1);
+    }
+    for (i = 0; i < g->fields; i++) {
+        const field *f = &g->f[i];
+        dpar_halo_walk w;
+        dpar_transfer t;
+        memcpy(f->want, f->block[r->now[p]], f->bytes);
+        if (f->pair || !f->has ||
+            dpar_halo_begin(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpar_halo_next(&w, &t)) {
+            add_box(g, i, rank, &t, round);
+        }
+        first_point(g->l.dims, f->box, x);
+        do {
+            int c;
+            for (c = 0; c < f->comps && is_written(g, &f->h, rank, f->own, x, from, &turns); c++) {
+                memset(f->want + place_of(g, f, rank, x, c), 0, (size_t)dpar_type_bytes(f->type));
+            }
+        } while (next_point(g->l.dims, f->box, x));
+    }
+    if (failed(r, p, "in order", exchange(r, 1u << p, DPAR_SUM, how))) {
+        return 0;
+    }
+    for (i = 0; i < g->fields; i++) {
+        if (!g->f[i].pair) {
+            r->o->cases++;
+            if (differs(r, p, i, "adjoint in order")) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 /* Bytes to each rank, counted point by point; the first rank with others, or g->n. */
 static int wrong_traffic(const run *r, const int64_t *said, int goes, int64_t *want)
 {
@@ -1690,6 +1769,7 @@ static int rounds(run *r, uint64_t *s)
     }
     good = good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
     good = good && (!adds || assembled(r, (int)oracle_below(s, 2), 2000));
+    good = good && (!adds || in_order(r, (int)oracle_below(s, 2), 4000, (int)oracle_below(s, 4)));
     return good && diagnosed(r, (int)oracle_below(s, 2), (int)oracle_below(s, r->g->n));
 }
 
