@@ -50618,7 +50618,9 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 /* Rows of n: the first few one by one until vectors are aligned (a vector across two lines is
  * stored twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From
  * the first four of a row whose sum is NaN on vector by vector, from the first with a NaN on one by
- * one. */
+ * one. What is read and written goes between the others: where Zen takes a line of each for the
+ * same (bits 12 to 19 of their addresses, each xor that of one of 20 to 27) each evicts the other.
+ */
 #define DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, wipe, ...)                        \
     in static void name(const dpari_stride_rows *k)                                                \
     {                                                                                              \
@@ -50637,14 +50639,14 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
                 __VA_ARGS__                                                                        \
             }                                                                                      \
             for (; end - f >= 4 * SIZE; t += 4 * SIZE, f += 4 * SIZE) {                            \
-                dpari_stride_copy(&a, t, SIZE);                                                    \
-                dpari_stride_copy(&b, t + SIZE, SIZE);                                             \
-                dpari_stride_copy(&c, t + 2 * SIZE, SIZE);                                         \
-                dpari_stride_copy(&d, t + 3 * SIZE, SIZE);                                         \
                 dpari_stride_copy(&e, f, SIZE);                                                    \
                 dpari_stride_copy(&g, f + SIZE, SIZE);                                             \
                 dpari_stride_copy(&h, f + 2 * SIZE, SIZE);                                         \
                 dpari_stride_copy(&i, f + 3 * SIZE, SIZE);                                         \
+                dpari_stride_copy(&a, t, SIZE);                                                    \
+                dpari_stride_copy(&b, t + SIZE, SIZE);                                             \
+                dpari_stride_copy(&c, t + 2 * SIZE, SIZE);                                         \
+                dpari_stride_copy(&d, t + 3 * SIZE, SIZE);                                         \
                 a += e;                                                                            \
                 b += g;                                                                            \
                 c += h;                                                                            \
@@ -50972,7 +50974,9 @@ typedef struct dpari_stride_pair {
     unsigned char *to;
     const unsigned char *from;
     int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for; 0: none is */
+    int64_t next;  /* bytes from each run's target to one that is asked for: */
+    int64_t soon;  /* so many runs of a row do; */
+    int64_t least; /* and of the last row: what lies beyond it may be a peer's to write */
     int64_t after; /* bytes to what `ahead` asks for */
     int32_t ahead;
     int32_t round; /* see dpari_stride_round_1 */
@@ -51001,11 +51005,12 @@ typedef struct dpari_stride_pair {
         for (row = 0; row < k->rows; row++) {                                                      \
             unsigned char *t_a = k->to + row * k->to_row;                                          \
             const unsigned char *f_a = k->from + row * k->from_row;                                \
+            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
             for (i = 0; i < n; i++, t_a += to_step, f_a += from_step) {                            \
                 if (i % (DPARI_STRIDE_LINE / (int64_t)sizeof(type)) == 0) {                        \
                     DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
                 }                                                                                  \
-                if (next != 0) {                                                                   \
+                if (i < soon) {                                                                    \
                     dpari_stride_ask_line(t_a + next);                                             \
                     dpari_stride_ask_line(t_a + to_b + next);                                      \
                 }                                                                                  \
@@ -51056,11 +51061,12 @@ DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
         for (row = 0; row < k->rows; row++) {                                                      \
             unsigned char *high = k->to + row * k->to_row;                                         \
             unsigned char *low = (unsigned char *)(uintptr_t)k->from + row * k->to_row;            \
+            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
             for (i = 0; i < n; i++, high += step, low += step) {                                   \
                 const vector zero = {0};                                                           \
                 vector x, y;                                                                       \
                 words bad;                                                                         \
-                if (next != 0) {                                                                   \
+                if (i < soon) {                                                                    \
                     dpari_stride_ask_line(high + next);                                            \
                     dpari_stride_ask_line(high + to_b + next);                                     \
                 }                                                                                  \
@@ -51170,11 +51176,14 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
 {
     const int64_t step = dpari_stride_size(k->to_step);
-    k->next = 0;
+    k->next = k->soon = k->least = 0;
     if (a->asks && k->n <= DPARI_STRIDE_ROW) {
         k->next = k->to_row;
+        k->soon = k->n;
     } else if (a->asks || step >= DPARI_STRIDE_APART) {
         k->next = DPARI_STRIDE_SOON * k->to_step;
+        k->soon = k->n;
+        k->least = k->n - DPARI_STRIDE_SOON;
     }
 }
 
