@@ -1056,7 +1056,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_V = 2
 
     ! How it travels.
-    ! peers' memory where it can be reached, else messages
+    ! peers' memory where it can be reached, else messages.
     integer(c_int32_t), parameter :: DPAR_HALO_AUTO = 0
     integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed, one message a peer
     integer(c_int32_t), parameter :: DPAR_HALO_PACKED = 2 ! packed into memory that the peer reads
@@ -2955,7 +2955,7 @@ module dpar
         end function
 
         ! Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself
-        ! copied.
+        ! copied, or added where no peer's come before them.
         function dpar_halo_exchange_begin(x) bind(c)
             import
             type(c_ptr), value :: x

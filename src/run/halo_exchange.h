@@ -118,7 +118,8 @@ enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
 /* How it travels. */
 enum {
-    DPAR_HALO_AUTO,     /* peers' memory where it can be reached, else messages */
+    DPAR_HALO_AUTO,     /* peers' memory where it can be reached, else messages; as DIRECT, but with
+                           more ranks than cores boxes of less than 64 KiB are packed */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */

@@ -30,10 +30,11 @@ enum {
     DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
     DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for */
-    DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
-    DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
-    DPARI_HX_BESIDE = 64, /* bytes between cells that surely share lines */
-    DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
+    DPARI_HX_MANY = 8192,     /* elements: what is met first and last is not near at once */
+    DPARI_HX_TINY = 8,        /* elements of a box that may be taken before others: measured */
+    DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
+    DPARI_HX_BESIDE = 64,     /* bytes between cells that surely share lines */
+    DPARI_HX_HEAD = 8,        /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
     DPARI_HX_HALOS = 1,
