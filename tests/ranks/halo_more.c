@@ -7,7 +7,9 @@
 
 #include "check.h"
 
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { ROWS = 9, COLUMNS = 7 };
@@ -1241,10 +1243,119 @@ static void nodes(dpar_comm *c)
     CHECK_INT(dpar_comm_close(half), DPAR_OK);
 }
 
+/* Cores that the ranks of c may use. */
+static int32_t cores_of(dpar_comm *c)
+{
+    uint64_t mine[16] = {0}, all[8 * 16];
+    int32_t n = 0, i, r;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    for (i = 0; i < 1024; i++) {
+        mine[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+    }
+    CHECK_INT(dpar_all_gather(c, mine, all, 16, DPAR_U64, NULL), DPAR_OK);
+    for (i = 0; i < 1024; i++) {
+        for (r = 0; r < c->size && (all[16 * r + i / 64] >> i % 64 & 1) == 0; r++) {
+        }
+        n += r < c->size;
+    }
+    return n;
+}
+
+/* Registered rows of 64 KiB are read where they lie, shorter ones packed by ranks that share
+ * cores, unless DIRECT is asked for. */
+static void crowd(dpar_comm *c)
+{
+    const int crowded = cores_of(c) < c->size;
+    int64_t extent[2];
+    dpar_halo_options o;
+    dpar_halo_field f;
+    dpar_halo h;
+    void *at = NULL, *memory;
+    int32_t k;
+    memset(&o, 0, sizeof o);
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    CHECK_INT(dpar_comm_alloc(c, 8 * 3 * 8192, &at), DPAR_OK);
+    h.low[0] = 1;
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = at;
+    for (k = 0; k < 4; k++) {
+        const int large = k % 2, direct = k / 2;
+        dpar_halo_exchange *x;
+        dpar_halo_traffic t;
+        int32_t i;
+        extent[0] = 2 * c->size;
+        extent[1] = 8191 + large;
+        h.grid = grid_of(2, extent, c->size, 1);
+        o.way = direct ? DPAR_HALO_DIRECT : DPAR_HALO_AUTO;
+        x = plan_of(c, &f, 1, &o, &memory);
+        for (i = 0; dpar_halo_exchange_traffic(x, i, &t); i++) {
+            if (t.bytes > 0) { /* of what this rank sends: to the next one */
+                CHECK_INT(t.peer, c->rank + 1);
+                CHECK_INT(t.way,
+                          crowded && !large && !direct ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT);
+            }
+        }
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(memory);
+    }
+    dpar_comm_release(c, at);
+}
+
+/* What a rank adds of its own where no peer adds anything is there when begin_adjoint returns: rank
+ * 0 looks before the others begin. */
+static void early(dpar_comm *c, int32_t *looked)
+{
+    const int64_t extent[2] = {4 * (int64_t)c->size, 5};
+    double a[6][7];
+    dpar_halo_exchange *x;
+    dpar_halo_field f;
+    dpar_halo h;
+    void *memory;
+    int i, j;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    h.grid = grid_of(2, extent, c->size, 1);
+    h.periodic = 3;
+    h.shape = DPAR_STENCIL_STAR;
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    for (i = 0; i < 6; i++) {
+        for (j = 0; j < 7; j++) {
+            a[i][j] = 100.0 * i + j;
+        }
+    }
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = a;
+    x = plan_of(c, &f, 1, NULL, &memory);
+    while (c->rank > 0 && __atomic_load_n(looked, __ATOMIC_ACQUIRE) == 0) {
+        usleep(100);
+    }
+    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_OK);
+    for (i = 2; i < 4 && c->rank == 0; i++) { /* 100 i + 1 and 100 i + 6, 100 i + 5 and 100 i */
+        CHECK(a[i][1] == 200.0 * i + 7 && a[i][5] == 200.0 * i + 5 && a[i][0] == 0 && a[i][6] == 0);
+    }
+    if (c->rank == 0) {
+        __atomic_store_n(looked, 1, __ATOMIC_RELEASE);
+    }
+    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+    for (j = 2; j < 5; j++) { /* the same rows on all ranks: rows 5 and 0 of the neighbours */
+        CHECK(a[1][j] == 100.0 + j + 500.0 + j && a[4][j] == 400.0 + j + j && a[2][j] == 200.0 + j);
+    }
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+    if (c->rank == 0) {
+        *looked = 0;
+    }
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
 static int each(dpar_comm *c, void *arg)
 {
     int32_t down;
-    (void)arg;
     for (down = 1; down <= c->size; down++) {
         if (c->size % down == 0) {
             quads(c, down, c->size / down, 0);
@@ -1269,6 +1380,8 @@ static int each(dpar_comm *c, void *arg)
         nodes(c);
     }
     if (c->size > 1) {
+        early(c, (int32_t *)arg);
+        crowd(c);
         failures(c);
     }
     return checks_failed;
@@ -1279,6 +1392,8 @@ int main(void)
     dpar_options o;
     dpar_why why;
     int32_t n;
+    void *word = mmap(NULL, sizeof n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(word != MAP_FAILED);
     memset(&o, 0, sizeof o);
     boxes();
     o.timeout_s = 1;
@@ -1287,7 +1402,7 @@ int main(void)
     CHECK_INT(dpar_launch_with(1, lots, NULL, &o, &why), DPAR_OK);
     for (n = 1; n <= 8; n++) {
         why.text[0] = 0;
-        CHECK_INT(dpar_launch_with(n, each, NULL, &o, &why), DPAR_OK);
+        CHECK_INT(dpar_launch_with(n, each, word, &o, &why), DPAR_OK);
         if (why.text[0]) {
             printf("%d ranks: %s\n", (int)n, why.text);
         }
