@@ -4244,8 +4244,8 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
  * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
  * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
  * share memory a halo byte is read and written once where runs are long, twice where they are
- * short; with messages twice and once more by what carries them. Latency is paid once a peer, for
- * all fields together. */
+ * short or AUTO packs them; with messages twice and once more by what carries them. Latency is paid
+ * once a peer, for all fields together. */
 
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
@@ -4297,8 +4297,8 @@ enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
 /* How it travels. */
 enum {
-    DPAR_HALO_AUTO,     /* peers' memory where it can be reached, else messages; as DIRECT, but with
-                           more ranks than cores boxes of less than 64 KiB are packed */
+    DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
+                       of less than 64 KiB are packed), else messages */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
@@ -4345,7 +4345,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it has no element in common with other fields (not looked at). Local, some stores.
- * E_ARG also when peers read the old one where it lies and the new one is not registered. */
+ * E_ARG also when the old one is registered, so that peers may read it where it lies, and the new
+ * one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
@@ -7659,14 +7660,15 @@ typedef struct dpari_hx_peer {
 
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items; /* in `item` */
-    int64_t self, early; /* the first ones of R: from oneself; of S: to oneself, before peers' */
-    int32_t number;      /* dims from the last on, the contiguous one in C order; -1: all at once */
-    int32_t along;       /* DPARI_HX_WIDE, ... */
-    int32_t cut;         /* the number of the cut dim, where that matters */
-    int32_t modes;       /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
-    int32_t line;        /* where ranks tell each other of it */
-    int32_t meets;       /* something goes between this rank and one that shares memory */
-    int32_t alone;       /* nothing goes to others or comes from them, all is in the CPU's memory */
+    int64_t self;                   /* of R the first ones are from oneself; */
+    int64_t own_first;              /* of S the first ones are to oneself and wait for no peer */
+    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;  /* DPARI_HX_WIDE, ... */
+    int32_t cut;    /* the number of the cut dim, where that matters */
+    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;   /* where ranks tell each other of it */
+    int32_t meets;  /* something goes between this rank and one that shares memory */
+    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
 /* What a step takes along of halos that steps before it have filled. Of adjoints, with
@@ -7780,7 +7782,7 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that are early, and of the others. */
+/* The lists of a step's S: of those that come first, and of the others. */
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
                                      int takes);
 
@@ -37963,9 +37965,11 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t parts, early, side; /* may a rank's own box be taken in parts? */
-    dpar_box clear;             /* where no peer has added anything so far */
-    dpar_transfer rest;         /* of an own box */
+    int32_t splits;     /* are a rank's boxes to itself split? Then: */
+    int32_t own_first;  /* does this one come before peers'? */
+    int32_t side;       /* of the box that is being split; 0: none is */
+    dpar_box clear;     /* where no peer has added anything so far */
+    dpar_transfer rest; /* of that box */
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
@@ -38001,8 +38005,9 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* Where no point is sent that is the image of another, boxes of own cells may be taken in parts. */
-static int dpari_hx_has_parts(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
+ * point is another's image, and the CPU makes the sums. */
+static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *h = f->halo;
     return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
@@ -38037,8 +38042,8 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
-    w->parts = direction == DPAR_SENDS && dpari_hx_has_parts(f, step, moves) &&
-               dpari_hx_local(f->halo, rank, &w->clear);
+    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+                dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
@@ -38142,15 +38147,15 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 }
 
 /* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
- * rank adds of its own is early: that need not wait for peers. */
+ * rank adds of its own need not wait for peers: it comes first. */
 static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
-    w->early = 0;
+    w->own_first = 0;
     if (w->side == 0) {
         if (!dpari_hx_next_box(w, t)) {
             return 0;
         }
-        if (!w->parts || !dpari_hx_is_clear(w, t)) {
+        if (!w->splits || !dpari_hx_is_clear(w, t)) {
             return 1;
         }
         if (t->peer != w->rank) {
@@ -38166,7 +38171,7 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     }
     *t = w->rest;
     w->side = 0;
-    w->early = 1;
+    w->own_first = 1;
     return 1;
 }
 
@@ -38585,10 +38590,10 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives.
- * Ranks that share cores pack what is small: they wait for peers to be ready, not for them to be
- * done, too (8 ranks on 2 cores, 32^3: 80 us so, 58 packed; boxes of 128 KiB take longer packed).
- */
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
+ * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
+ * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
+ * without, 58 packed; boxes of 128 KiB take longer packed). */
 static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
@@ -38798,8 +38803,8 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     }
 }
 
-/* The boxes of S that are early, or the others, from item `at` on; returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int early)
+/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -38810,7 +38815,8 @@ static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at,
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.early == early && k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+                 k++, at++) {
                 dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
                 if (t.peer != x->rank) {
@@ -38840,7 +38846,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->early = at - p->s;
+    p->own_first = at - p->s;
     at = dpari_hx_list_sends(x, s, at, 0);
     p->s_items = at - p->s;
     return at;
@@ -39092,8 +39098,8 @@ static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, in
 
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->early, takes);
-    dpari_hx_gather(x, x->item + p->s + p->early, p->s_items - p->early, takes);
+    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
+    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
 static void dpari_hx_gather_all(dpar_halo_exchange *x)
@@ -39233,8 +39239,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         }
         dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->early, 1);
-        dpari_hx_pair(x, x->item + p->s + p->early, p->s_items - p->early, 1);
+        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
+        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->prepared = DPAR_SUM;
@@ -39411,8 +39417,8 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_say(DPAR_E_ARG, &x->c->why,
-                         "bind of field #: it was planned in registered memory, where peers read "
-                         "it; this is none",
+                         "bind of field #: it was planned in registered memory, where peers may "
+                         "read it; this is none",
                          f, 0, 0, 0);
     }
     x->field[f].data = data;
@@ -50984,7 +50990,7 @@ typedef struct dpari_stride_pair {
     int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
     int64_t next;  /* bytes from each run's target to one that is asked for: */
     int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: what lies beyond it may be a peer's to write */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
     int64_t after; /* bytes to what `ahead` asks for */
     int32_t ahead;
     int32_t round; /* see dpari_stride_round_1 */
@@ -58598,7 +58604,7 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK) {
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->early);
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
     }
     return st;
 }
@@ -58749,7 +58755,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s + p->early, p->s_items - p->early);
+            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
         }
         if (x->elsewhere) {
             dpari_hx_take_elsewhere(x, p);
@@ -60119,7 +60125,7 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 10 };
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
 
 /* The slowest rank's median; 0 with *st. */
@@ -60151,12 +60157,16 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
     return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
-/* The n-th way to try: messages, packed, direct from runs of three lengths; each also ordered. */
+/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
+ * also ordered. */
 static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 {
     o->ordered = n & 1;
-    o->way = n < 2 ? DPAR_HALO_MESSAGES : n < 4 ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT;
-    o->run_bytes = n < 4 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    o->way = n < 2    ? DPAR_HALO_MESSAGES
+             : n < 4  ? DPAR_HALO_PACKED
+             : n < 10 ? DPAR_HALO_DIRECT
+                      : DPAR_HALO_AUTO;
+    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,

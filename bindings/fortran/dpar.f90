@@ -1056,7 +1056,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_V = 2
 
     ! How it travels.
-    ! peers' memory where it can be reached, else messages.
+    ! DIRECT where peers' memory can be reached (with more ranks than cores boxes of less than 64
+    ! KiB are packed), else messages
     integer(c_int32_t), parameter :: DPAR_HALO_AUTO = 0
     integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed, one message a peer
     integer(c_int32_t), parameter :: DPAR_HALO_PACKED = 2 ! packed into memory that the peer reads

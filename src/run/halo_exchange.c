@@ -510,9 +510,11 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t parts, early, side; /* may a rank's own box be taken in parts? */
-    dpar_box clear;             /* where no peer has added anything so far */
-    dpar_transfer rest;         /* of an own box */
+    int32_t splits;     /* are a rank's boxes to itself split? Then: */
+    int32_t own_first;  /* does this one come before peers'? */
+    int32_t side;       /* of the box that is being split; 0: none is */
+    dpar_box clear;     /* where no peer has added anything so far */
+    dpar_transfer rest; /* of that box */
 } dpari_hx_walk;
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
@@ -548,8 +550,9 @@ static int32_t dpari_hx_moves(const dpar_halo_options *o)
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* Where no point is sent that is the image of another, boxes of own cells may be taken in parts. */
-static int dpari_hx_has_parts(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
+ * point is another's image, and the CPU makes the sums. */
+static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *h = f->halo;
     return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
@@ -584,8 +587,8 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
-    w->parts = direction == DPAR_SENDS && dpari_hx_has_parts(f, step, moves) &&
-               dpari_hx_local(f->halo, rank, &w->clear);
+    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+                dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
@@ -689,15 +692,15 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 }
 
 /* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
- * rank adds of its own is early: that need not wait for peers. */
+ * rank adds of its own need not wait for peers: it comes first. */
 static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
-    w->early = 0;
+    w->own_first = 0;
     if (w->side == 0) {
         if (!dpari_hx_next_box(w, t)) {
             return 0;
         }
-        if (!w->parts || !dpari_hx_is_clear(w, t)) {
+        if (!w->splits || !dpari_hx_is_clear(w, t)) {
             return 1;
         }
         if (t->peer != w->rank) {
@@ -713,7 +716,7 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     }
     *t = w->rest;
     w->side = 0;
-    w->early = 1;
+    w->own_first = 1;
     return 1;
 }
 
@@ -1132,10 +1135,10 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives.
- * Ranks that share cores pack what is small: they wait for peers to be ready, not for them to be
- * done, too (8 ranks on 2 cores, 32^3: 80 us so, 58 packed; boxes of 128 KiB take longer packed).
- */
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
+ * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
+ * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
+ * without, 58 packed; boxes of 128 KiB take longer packed). */
 static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
@@ -1345,8 +1348,8 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     }
 }
 
-/* The boxes of S that are early, or the others, from item `at` on; returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int early)
+/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -1357,7 +1360,8 @@ static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at,
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.early == early && k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+                 k++, at++) {
                 dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
                 dpari_hx_count_in(x, &x->item[at], s, 1);
                 if (t.peer != x->rank) {
@@ -1387,7 +1391,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     at = dpari_hx_list_sends(x, s, at, 1);
-    p->early = at - p->s;
+    p->own_first = at - p->s;
     at = dpari_hx_list_sends(x, s, at, 0);
     p->s_items = at - p->s;
     return at;
@@ -1639,8 +1643,8 @@ static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, in
 
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
 {
-    dpari_hx_gather(x, x->item + p->s, p->early, takes);
-    dpari_hx_gather(x, x->item + p->s + p->early, p->s_items - p->early, takes);
+    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
+    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
 static void dpari_hx_gather_all(dpar_halo_exchange *x)
@@ -1780,8 +1784,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         }
         dpari_hx_wipe_beside(x, p);
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->early, 1);
-        dpari_hx_pair(x, x->item + p->s + p->early, p->s_items - p->early, 1);
+        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
+        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
     }
     dpari_hx_gather_all(x);
     x->prepared = DPAR_SUM;
@@ -1958,8 +1962,8 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_say(DPAR_E_ARG, &x->c->why,
-                         "bind of field #: it was planned in registered memory, where peers read "
-                         "it; this is none",
+                         "bind of field #: it was planned in registered memory, where peers may "
+                         "read it; this is none",
                          f, 0, 0, 0);
     }
     x->field[f].data = data;

@@ -59,8 +59,8 @@
  * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
  * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
  * share memory a halo byte is read and written once where runs are long, twice where they are
- * short; with messages twice and once more by what carries them. Latency is paid once a peer, for
- * all fields together. */
+ * short or AUTO packs them; with messages twice and once more by what carries them. Latency is paid
+ * once a peer, for all fields together. */
 #ifndef DPAR_HALO_EXCHANGE_H
 #define DPAR_HALO_EXCHANGE_H
 
@@ -118,8 +118,8 @@ enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
 /* How it travels. */
 enum {
-    DPAR_HALO_AUTO,     /* peers' memory where it can be reached, else messages; as DIRECT, but with
-                           more ranks than cores boxes of less than 64 KiB are packed */
+    DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
+                       of less than 64 KiB are packed), else messages */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
@@ -166,7 +166,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it has no element in common with other fields (not looked at). Local, some stores.
- * E_ARG also when peers read the old one where it lies and the new one is not registered. */
+ * E_ARG also when the old one is registered, so that peers may read it where it lies, and the new
+ * one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or

@@ -130,14 +130,15 @@ typedef struct dpari_hx_peer {
 
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items; /* in `item` */
-    int64_t self, early; /* the first ones of R: from oneself; of S: to oneself, before peers' */
-    int32_t number;      /* dims from the last on, the contiguous one in C order; -1: all at once */
-    int32_t along;       /* DPARI_HX_WIDE, ... */
-    int32_t cut;         /* the number of the cut dim, where that matters */
-    int32_t modes;       /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
-    int32_t line;        /* where ranks tell each other of it */
-    int32_t meets;       /* something goes between this rank and one that shares memory */
-    int32_t alone;       /* nothing goes to others or comes from them, all is in the CPU's memory */
+    int64_t self;                   /* of R the first ones are from oneself; */
+    int64_t own_first;              /* of S the first ones are to oneself and wait for no peer */
+    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;  /* DPARI_HX_WIDE, ... */
+    int32_t cut;    /* the number of the cut dim, where that matters */
+    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;   /* where ranks tell each other of it */
+    int32_t meets;  /* something goes between this rank and one that shares memory */
+    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
 } dpari_hx_step;
 
 /* What a step takes along of halos that steps before it have filled. Of adjoints, with
@@ -251,7 +252,7 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that are early, and of the others. */
+/* The lists of a step's S: of those that come first, and of the others. */
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
                                      int takes);
 

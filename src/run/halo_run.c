@@ -432,7 +432,7 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
     x->stage = DPARI_HX_TAKING;
     if (st == DPAR_OK) {
-        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->early);
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
     }
     return st;
 }
@@ -583,7 +583,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
         if (x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(x, p->s + p->early, p->s_items - p->early);
+            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
         }
         if (x->elsewhere) {
             dpari_hx_take_elsewhere(x, p);

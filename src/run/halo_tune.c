@@ -12,7 +12,7 @@
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 10 };
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
 
 /* The slowest rank's median; 0 with *st. */
@@ -44,12 +44,16 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
     return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
 }
 
-/* The n-th way to try: messages, packed, direct from runs of three lengths; each also ordered. */
+/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
+ * also ordered. */
 static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 {
     o->ordered = n & 1;
-    o->way = n < 2 ? DPAR_HALO_MESSAGES : n < 4 ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT;
-    o->run_bytes = n < 4 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+    o->way = n < 2    ? DPAR_HALO_MESSAGES
+             : n < 4  ? DPAR_HALO_PACKED
+             : n < 10 ? DPAR_HALO_DIRECT
+                      : DPAR_HALO_AUTO;
+    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,

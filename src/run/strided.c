@@ -793,7 +793,7 @@ typedef struct dpari_stride_pair {
     int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
     int64_t next;  /* bytes from each run's target to one that is asked for: */
     int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: what lies beyond it may be a peer's to write */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
     int64_t after; /* bytes to what `ahead` asks for */
     int32_t ahead;
     int32_t round; /* see dpari_stride_round_1 */
