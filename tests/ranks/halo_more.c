@@ -1353,10 +1353,10 @@ static void early(dpar_comm *c, int32_t *looked)
     }
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have seen it */
     if (c->rank == 0) {
-        *looked = 0;
+        *looked = 0; /* for the next launch */
     }
-    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 
 static int each(dpar_comm *c, void *arg)
