@@ -527,6 +527,8 @@ void begin_machine()
     act.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &act, &fault_before);
     std::atexit(check_all_edges);
+    // A child must find the lock free: the thread that may hold it at the fork is not in the child.
+    pthread_atfork([] { m().lock.lock(); }, [] { m().lock.unlock(); }, [] { m().lock.unlock(); });
     std::thread(device_thread).detach();
 }
 
