@@ -41,9 +41,11 @@ enum {
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8       /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512     /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_PACK 2048    /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
+#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_PACK 2048  /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
 
 /* x87 rounds when it stores, not when it adds. */
@@ -435,9 +437,7 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 /* Rows of n: the first few one by one until vectors are aligned (a vector across two lines is
  * stored twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From
  * the first four of a row whose sum is NaN on vector by vector, from the first with a NaN on one by
- * one. What is read and written goes between the others: where Zen takes a line of each for the
- * same (bits 12 to 19 of their addresses, each xor that of one of 20 to 27) each evicts the other.
- */
+ * one. */
 #define DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, wipe, ...)                        \
     in static void name(const dpari_stride_rows *k)                                                \
     {                                                                                              \
@@ -520,7 +520,7 @@ DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f64, DPARI_STRIDE_IN_WIDE, double, uint
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
 /* NULL: there is none. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
     const int32_t f64 = s->to_type == DPAR_F64;
     if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
@@ -528,16 +528,80 @@ static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
     }
 #if DPARI_STRIDE_WIDE
     if (s->wide) {
-        if (s->clear) {
+        if (clear) {
             return f64 ? dpari_stride_wide_f64_clear : dpari_stride_wide_f32_clear;
         }
         return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
     }
 #endif
-    if (s->clear) {
+    if (clear) {
         return f64 ? dpari_stride_dense_f64_clear : dpari_stride_dense_f32_clear;
     }
     return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+}
+
+/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
+ * both it keeps one. */
+static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
+    return (((both >> 12) ^ (high >> 7 & 1) ^ (high >> 5 & 2) ^ (high >> 3 & 4) ^ high << 3) &
+            255) == 0;
+}
+
+/* Rows by way of `room`, where what was read becomes 0. */
+static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
+                                   dpari_stride_loop *add, int64_t size)
+{
+    const int64_t bytes = k->n * size;
+    dpari_stride_rows aside = *k;
+    aside.to = room;
+    aside.to_row = bytes;
+    aside.to_step = aside.from_step = bytes % 16 == 0 ? 16 : 8;
+    aside.n = bytes / aside.to_step;
+    (void)dpari_stride_move_and_clear(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
+    aside = *k;
+    aside.from = room;
+    aside.from_row = bytes;
+    add(&aside);
+}
+
+/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
+ * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
+ * the rows are: 17.5 us, 14 so). */
+static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char room[DPARI_STRIDE_PACK];
+    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
+    dpari_stride_rows some = *k;
+    int64_t at, row, group;
+    if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
+        ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
+            2 * DPARI_STRIDE_WITHIN) {
+        both(k);
+        return;
+    }
+    for (at = 0; at < k->n; at += some.n) {
+        some.n = dpari_least(k->n - at, most);
+        group = most / some.n;
+        for (row = 0; row < k->rows; row += some.rows) {
+            some.to = k->to + at * size + row * k->to_row;
+            some.from = k->from + at * size + row * k->from_row;
+            some.rows = dpari_least(k->rows - row, group);
+            if (dpari_stride_twins(some.to, some.from)) {
+                dpari_stride_add_aside(&some, room, add, size);
+                continue;
+            }
+            while (some.rows < k->rows - row &&
+                   !dpari_stride_twins(some.to + some.rows * k->to_row,
+                                       some.from + some.rows * k->from_row)) {
+                some.rows = dpari_least(k->rows - row, some.rows + group);
+            }
+            both(&some);
+        }
+    }
 }
 #endif
 
@@ -548,10 +612,14 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
     const unsigned char *from = k->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
+    if (loop && s->clear) {
+        dpari_stride_dense_clear(s, k);
+        return 1;
+    }
     if (loop) {
         loop(k);
-        return 1;
+        return 0;
     }
 #endif
     for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {

@@ -560,6 +560,52 @@ static void rows_of_sums(void)
     compare(0, &p);
 }
 
+/* Sums of rows as above where what is read and written together lies at about a multiple of 4 KiB
+ * from each other: before the middle of `to` the addresses differ in bits 19 and 24 beside, which
+ * is the same for the first cache, behind it in 20 and 24. Returns whether such rows were met. */
+static int rows_of_twins(unsigned char *space)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    unsigned char *to = space + ((1 << 19) - ROOM / 2), *from;
+    const int64_t start = below(40);
+    int32_t size;
+    int met = 0;
+    memset(&p, 0, sizeof p);
+    p.dims = 2;
+    p.to_type = p.from_type = p.through = below(2) ? DPAR_F64 : DPAR_F32;
+    size = dpar_type_bytes(p.to_type);
+    from = to + ((1 << 24) + (1 << 19)) + (below(160) - 80) * size;
+    p.op = DPAR_SUM;
+    p.clear = below(4) != 0;
+    p.back = (int32_t)below(2);
+    p.wide = wide_here & (int32_t)below(2);
+    p.extent[0] = 1 + below(40);
+    p.extent[1] = below(3) ? 8 + below(150) : 8 + below(1500);
+    p.to[0] = p.extent[1] + below(20);
+    p.from[0] = below(8) ? p.to[0] : p.extent[1] + below(20);
+    p.to[1] = p.from[1] = 1;
+    if ((start + p.extent[0] * (p.extent[1] + 20)) * size > ROOM) {
+        return 0;
+    }
+    values(0, &p);
+    special(from_got[0], p.to_type, start, p.from[0] * p.extent[0]);
+    memcpy(from_want[0], from_got[0], ROOM);
+    memcpy(to, to_got[0], ROOM);
+    memcpy(from, from_got[0], ROOM);
+    dpari_stride_prepare(&s, &p);
+    naive(&p, to_want[0] + start * size, from_want[0] + start * size);
+    dpari_stride_run(&s, to + start * size, from + start * size);
+    memcpy(to_got[0], to, ROOM);
+    memcpy(from_got[0], from, ROOM);
+    compare(0, &p);
+#if DPARI_STRIDE_VECTOR
+    met = dpari_stride_twins(to + 2048, from + 2048) &&
+          !dpari_stride_twins(to + ROOM - 2048, from + ROOM - 2048);
+#endif
+    return met;
+}
+
 /* Copies of rows of 65 bytes and more, of every length and from everywhere, also as a list. Returns
  * whether vectors of 32 bytes copied them. */
 static int rows_of_copies(void)
@@ -850,7 +896,9 @@ static void no_list(void)
 
 int main(void)
 {
-    int64_t packs = 0, rounds = 0, middles = 0;
+    int64_t packs = 0, rounds = 0, middles = 0, twins = 0;
+    unsigned char *all = malloc(1 << 26), *space = all + (1 << 25) - (uintptr_t)all % (1 << 25);
+    CHECK(all != NULL);
     wide_here = dpari_os_wide();
     for (int k = 0; k < 12000; k++) {
         one_piece();
@@ -870,7 +918,10 @@ int main(void)
         rows_of_sums();
         middles += rows_of_copies();
         rounds += around();
+        twins += rows_of_twins(space);
     }
+    free(all);
+    CHECK(!DPARI_STRIDE_VECTOR || twins > 1000);
     CHECK(rounds > 100);
     CHECK(!wide_here || middles > 1000);
     no_list();
