@@ -3768,7 +3768,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
+ * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for another, the
+ * sentence says for whom (shared memory). After such an error the communicator is
  * broken: each later call returns the same status at once; close it. A rank that was only late may
  * still write into registered memory of the operation that was given up, until it has seen that.
  * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank
@@ -7170,6 +7171,14 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* Whom a rank really waits for. Ranks that wait say so many times a second, and for whom (world.h):
+ * one that has not for `quiet` seconds does something else, or nothing. The chain of waits from
+ * that rank on, within the communicator, ends at such a one; *links: after so many steps. Ranks of
+ * the world. */
+DPARI_API int32_t dpari_shm_culprit(const dpari_shm *s, int32_t world_rank, double now,
+                                    double quiet, int32_t *links);
+/* For a deadline: a quarter of it, a second at most. */
+DPARI_API double dpari_quiet(double timeout);
 /* " (failed: all-reduce #3 (...))": the last operation of that rank that failed, if one did. */
 DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* " was killed by signal 9"; waits a moment until it is known. */
@@ -54906,6 +54915,56 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
 
+static int32_t dpari_shm_rank(const dpari_shm *s, int32_t world_rank)
+{
+    int32_t r;
+    for (r = 0; r < s->comm.size && s->world_rank[r] != world_rank; r++) {
+    }
+    return r < s->comm.size ? r : -1;
+}
+
+DPARI_API int32_t dpari_shm_culprit(const dpari_shm *s, int32_t world_rank, double now,
+                                    double quiet, int32_t *links)
+{
+    const dpari_rank *r = s->world->rank;
+    int32_t who = world_rank, n;
+    for (n = 0; n < s->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&r[who].needs);
+        if (next == s->world->me || next == world_rank || dpari_shm_rank(s, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    *links = n;
+    return who;
+}
+
+DPARI_API double dpari_quiet(double timeout)
+{
+    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+}
+
+/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+static void dpari_put_behind(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+{
+    const double now = dpari_os_now(), quiet = dpari_quiet(s->comm.timeout_s);
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        int32_t links = 0, who;
+        if (!dpari_work_misses(s, k, r)) {
+            continue;
+        }
+        who = dpari_shm_rank(s, dpari_shm_culprit(s, s->world_rank[r], now, quiet, &links));
+        if (links > 0 && !dpari_work_misses(s, k, who)) {
+            dpar_text_put(t, ", ");
+            dpari_put_rank(t, s, r);
+            dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
+            dpari_put_rank(t, s, who);
+            return;
+        }
+    }
+}
+
 static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
@@ -54919,7 +54978,9 @@ static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double wait
     dpar_text_int(&t, missing);
     dpar_text_put(&t, " did not come in ");
     dpar_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s: ");
+    dpar_text_put(&t, " s");
+    dpari_put_behind(&t, s, k);
+    dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < s->comm.size && t.used + 60 < t.room; r++) {
         if (dpari_work_misses(s, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
@@ -58348,28 +58409,15 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
 }
 
-/* A rank that waits says so many times a second, and for whom: one that has not done so for a
- * while does something else, or nothing. Follows the chain from the peer to such a one. */
 static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
                             dpari_hx_suspect *q)
 {
-    const dpari_rank *r = x->world->rank;
-    int32_t who = x->peer[peer].world, links, next;
-    for (links = 0; links < x->world->size; links++) {
-        if (dpari_beat_age(DPARI_LOAD(&r[who].beat), now) > quiet) {
-            break;
-        }
-        next = DPARI_LOAD(&r[who].needs);
-        if (next == x->world->me || dpari_hx_rank_of(x, next) < 0) {
-            break;
-        }
-        who = next;
-    }
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const int32_t who = dpari_shm_culprit(s, x->peer[peer].world, now, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;
     }
-    q->links = links;
 }
 
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
@@ -58377,8 +58425,7 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
                          dpari_hx_suspect *q)
 {
-    const double timeout = x->c->timeout_s, least = 0.06; /* a sleeper says so each 0.02 s */
-    const double quiet = dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+    const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;

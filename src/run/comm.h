@@ -7,7 +7,8 @@
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
+ * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for another, the
+ * sentence says for whom (shared memory). After such an error the communicator is
  * broken: each later call returns the same status at once; close it. A rank that was only late may
  * still write into registered memory of the operation that was given up, until it has seen that.
  * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank

@@ -108,28 +108,15 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
 }
 
-/* A rank that waits says so many times a second, and for whom: one that has not done so for a
- * while does something else, or nothing. Follows the chain from the peer to such a one. */
 static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
                             dpari_hx_suspect *q)
 {
-    const dpari_rank *r = x->world->rank;
-    int32_t who = x->peer[peer].world, links, next;
-    for (links = 0; links < x->world->size; links++) {
-        if (dpari_beat_age(DPARI_LOAD(&r[who].beat), now) > quiet) {
-            break;
-        }
-        next = DPARI_LOAD(&r[who].needs);
-        if (next == x->world->me || dpari_hx_rank_of(x, next) < 0) {
-            break;
-        }
-        who = next;
-    }
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const int32_t who = dpari_shm_culprit(s, x->peer[peer].world, now, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;
     }
-    q->links = links;
 }
 
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
@@ -137,8 +124,7 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
                          dpari_hx_suspect *q)
 {
-    const double timeout = x->c->timeout_s, least = 0.06; /* a sleeper says so each 0.02 s */
-    const double quiet = dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+    const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;

@@ -7,6 +7,8 @@
  * counts on from where the members of its ranks have stopped, so that words still only grow. */
 #include "shm.h"
 
+#include "../base/arith.h"
+
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
@@ -233,6 +235,56 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
 
+static int32_t dpari_shm_rank(const dpari_shm *s, int32_t world_rank)
+{
+    int32_t r;
+    for (r = 0; r < s->comm.size && s->world_rank[r] != world_rank; r++) {
+    }
+    return r < s->comm.size ? r : -1;
+}
+
+DPARI_API int32_t dpari_shm_culprit(const dpari_shm *s, int32_t world_rank, double now,
+                                    double quiet, int32_t *links)
+{
+    const dpari_rank *r = s->world->rank;
+    int32_t who = world_rank, n;
+    for (n = 0; n < s->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&r[who].needs);
+        if (next == s->world->me || next == world_rank || dpari_shm_rank(s, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    *links = n;
+    return who;
+}
+
+DPARI_API double dpari_quiet(double timeout)
+{
+    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+}
+
+/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+static void dpari_put_behind(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+{
+    const double now = dpari_os_now(), quiet = dpari_quiet(s->comm.timeout_s);
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        int32_t links = 0, who;
+        if (!dpari_work_misses(s, k, r)) {
+            continue;
+        }
+        who = dpari_shm_rank(s, dpari_shm_culprit(s, s->world_rank[r], now, quiet, &links));
+        if (links > 0 && !dpari_work_misses(s, k, who)) {
+            dpar_text_put(t, ", ");
+            dpari_put_rank(t, s, r);
+            dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
+            dpari_put_rank(t, s, who);
+            return;
+        }
+    }
+}
+
 static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
@@ -246,7 +298,9 @@ static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double wait
     dpar_text_int(&t, missing);
     dpar_text_put(&t, " did not come in ");
     dpar_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s: ");
+    dpar_text_put(&t, " s");
+    dpari_put_behind(&t, s, k);
+    dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < s->comm.size && t.used + 60 < t.room; r++) {
         if (dpari_work_misses(s, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");

@@ -99,6 +99,14 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* Whom a rank really waits for. Ranks that wait say so many times a second, and for whom (world.h):
+ * one that has not for `quiet` seconds does something else, or nothing. The chain of waits from
+ * that rank on, within the communicator, ends at such a one; *links: after so many steps. Ranks of
+ * the world. */
+DPARI_API int32_t dpari_shm_culprit(const dpari_shm *s, int32_t world_rank, double now,
+                                    double quiet, int32_t *links);
+/* For a deadline: a quarter of it, a second at most. */
+DPARI_API double dpari_quiet(double timeout);
 /* " (failed: all-reduce #3 (...))": the last operation of that rank that failed, if one did. */
 DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* " was killed by signal 9"; waits a moment until it is known. */

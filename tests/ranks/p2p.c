@@ -7,6 +7,7 @@
 #include "check.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { LARGEST = (8 << 20) + 5 };
 
@@ -409,6 +410,51 @@ static int mismatch_type(dpar_comm *c, void *arg)
     return bad;
 }
 
+/* Until the communicator breaks, without a wait; how. */
+static dpar_status look_on(dpar_comm *c)
+{
+    dpar_work w = {0};
+    int32_t never;
+    dpar_status s = dpar_recv(c, &never, 1, DPAR_I32, 0, 99, &w);
+    while (s == DPAR_OK && (s = dpar_test(&w)) == DPAR_MORE) {
+        usleep(1000);
+        s = DPAR_OK;
+    }
+    return s;
+}
+
+/* Rank 0 waits for rank 1, which has more time, and that for rank 2, which does not come: who gives
+ * up first says whom the other waits for. */
+static int behind(dpar_comm *c, void *arg)
+{
+    dpar_status s;
+    int32_t x;
+    int bad = 0;
+    (void)arg;
+    c->timeout_s = c->rank == 0 ? 2.0 : 60.0;
+    s = c->rank == 2 ? look_on(c) : dpar_recv(c, &x, 1, DPAR_I32, c->rank + 1, 5, NULL);
+    EXPECT(s == DPAR_E_TIMEOUT);
+    EXPECT(strstr(c->why.text, "(1 i32, from rank 1, tag 5) of 3 ranks: 1 did not come in 2.") !=
+           NULL);
+    EXPECT(strstr(c->why.text, " s, rank 1 waits for rank 2: rank 1 (") != NULL);
+    return bad;
+}
+
+/* Two ranks are in a barrier, the third waits for a message of one of them. */
+static int across(dpar_comm *c, void *arg)
+{
+    dpar_status s;
+    int32_t x;
+    int bad = 0;
+    (void)arg;
+    c->timeout_s = c->rank == 0 ? 2.0 : 60.0;
+    s = c->rank == 1 ? dpar_recv(c, &x, 1, DPAR_I32, 2, 5, NULL) : dpar_barrier(c, NULL);
+    EXPECT(s == DPAR_E_TIMEOUT);
+    EXPECT(strstr(c->why.text, "barrier #1 of 3 ranks: 1 did not come in 2.") != NULL);
+    EXPECT(strstr(c->why.text, " s, rank 1 waits for rank 2: rank 1 (") != NULL);
+    return bad;
+}
+
 static void run(const char *name, int32_t ranks, dpar_main fn, void *arg, int32_t threads,
                 int32_t plain)
 {
@@ -457,6 +503,8 @@ int main(void)
         run("mismatch", 2, mismatch, &small, threads, 0);
         run("mismatch", 2, mismatch, &large, threads, 0);
         run("mismatch_type", 2, mismatch_type, NULL, threads, 0);
+        run("behind", 3, behind, NULL, threads, 0);
+        run("across", 3, across, NULL, threads, 0);
     }
     return CHECK_DONE();
 }
