@@ -20,13 +20,15 @@ words() {
     halo_oracle:thread) echo 'threads 2' ;;
     halo_oracle:processes) echo '1-3' ;;
     halo_oracle:threads) echo 'threads 2' ;;
-    halo_more:thread | halo_cgrid:thread | spatial:thread) echo 'threads 2' ;;
+    halo_more:thread) echo threads ;;
+    halo_more:*) echo "$2" ;;
+    halo_cgrid:thread | spatial:thread) echo 'threads 2' ;;
     tensor:thread) echo 'threads 2' ;;
     tensor:*) echo "$2 2" ;;
     ddp:thread | fsdp:thread | sequence:thread | expert:thread | pipeline:thread) echo 'threads 3' ;;
     sequence:* | expert:* | pipeline:*) echo "$2 3" ;;
     ddp:* | fsdp:*) echo "$2 2" ;;
-    halo_more:* | halo_cgrid:* | spatial:*) echo "$2 2" ;;
+    halo_cgrid:* | spatial:*) echo "$2 2" ;;
     *:thread) echo 'threads 2-3' ;;
     *:processes) echo 'processes 1-4' ;;
     *:threads) echo 'threads 1-3' ;;

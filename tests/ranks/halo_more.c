@@ -2,13 +2,10 @@
 /* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
  * all cells, the sentence of `agree`, two widths over one array, refusals, a device that fails; one
  * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/halo_more.c
- *     ./halo_more        1 to 8 ranks */
-#include "dpar.h"
-
-#include "check.h"
+ *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
+#include "rank_program.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -52,7 +49,7 @@ static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32
 static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int32_t n,
                        const dpar_halo_options *o, dpar_status status, const char *word)
 {
-    static unsigned char usual[1 << 16];
+    unsigned char usual[1 << 16];
     unsigned char *at =
         memory ? (unsigned char *)memory : usual + (64 - (uintptr_t)usual % 64) % 64;
     dpar_halo_exchange *x = NULL;
@@ -627,7 +624,7 @@ static dpar_halo two_rows(dpar_comm *c)
 /* Two fields of 4 x 7 points, rows cut: one array, interleaved, in each other's padding. */
 static void overlaps(dpar_comm *c)
 {
-    static double at[1 << 14];
+    double at[1 << 14];
     unsigned char *plan = (unsigned char *)at + (64 - (uintptr_t)at % 64) % 64;
     const dpar_halo h = two_rows(c);
     dpar_halo_field f[2];
@@ -963,7 +960,7 @@ static dpar_status fail_pin(void *ctx, void *memory, int64_t bytes)
 }
 
 /* Of the last rank: all others hear of it, nobody waits. */
-static void failures(dpar_comm *c)
+static void broken_device(dpar_comm *c)
 {
     const int64_t extent[1] = {2 * (int64_t)c->size};
     double at[20] = {0};
@@ -1150,14 +1147,14 @@ static void boxes(void)
 
 /* ---- after planning -------------------------------------------------------------------------- */
 
-static int asked; /* for memory, since it was planned */
+static int asked; /* for memory, after it was planned */
 
 static dpar_status count_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     (void)c;
     (void)bytes;
     (void)memory;
-    asked++;
+    __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
     return DPAR_E_MEMORY;
 }
 
@@ -1181,7 +1178,6 @@ static void nothing_allocated(dpar_comm *c)
         o.way = way;
         o.ordered = way % 2;
         x = plan_of(c, &f, 1, &o, &memory);
-        asked = 0;
         c->engine.alloc = count_alloc;
         for (k = 0; k < 20; k++) {
             CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
@@ -1190,7 +1186,7 @@ static void nothing_allocated(dpar_comm *c)
             CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_MAX), DPAR_OK);
             CHECK_INT(dpar_halo_exchange_bind(x, 0, at[k % 2], NULL), DPAR_OK);
         }
-        CHECK_INT(asked, 0);
+        CHECK_INT(__atomic_load_n(&asked, __ATOMIC_RELAXED), 0);
         c->engine.alloc = alloc;
         CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
         free(memory);
@@ -1388,30 +1384,23 @@ static int each(dpar_comm *c, void *arg)
     if (c->size > 1) {
         early(c, (int32_t *)arg);
         crowd(c);
-        failures(c);
+        broken_device(c);
     }
     return checks_failed;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     dpar_options o;
-    dpar_why why;
-    int32_t n;
-    void *word = mmap(NULL, sizeof n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *word = mmap(NULL, 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(word != MAP_FAILED);
     memset(&o, 0, sizeof o);
     boxes();
-    o.timeout_s = 1;
-    CHECK_INT(dpar_launch_with(4, latecomer, NULL, &o, &why), DPAR_OK);
-    o.timeout_s = 60;
-    CHECK_INT(dpar_launch_with(1, lots, NULL, &o, &why), DPAR_OK);
-    for (n = 1; n <= 8; n++) {
-        why.text[0] = 0;
-        CHECK_INT(dpar_launch_with(n, each, word, &o, &why), DPAR_OK);
-        if (why.text[0]) {
-            printf("%d ranks: %s\n", (int)n, why.text);
-        }
+    if (argc == 1) {
+        o.timeout_s = 1;
+        on_ranks(4, ", one late", latecomer, NULL, &o);
+        o.timeout_s = 60;
+        on_ranks(1, ", arrays by lot", lots, NULL, &o);
     }
-    return CHECK_DONE();
+    return rank_program(argc, argv, each, word, 8, 4, NULL);
 }
