@@ -153,6 +153,11 @@ static void calls_and_works(oracle *o)
     call.kind = DPAR_SEND_RECV;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind");
     expect(o, "a refused post leaves the work free", work.comm == NULL, 1);
+    call.kind = DPAR_CALLS;
+    (void)dpar_post(c, &call, &work);
+    expect(o, "wait for a work whose post was refused", dpar_wait(&work), DPAR_E_ARG);
+    expect(o, "and test of it", dpar_test(&work), DPAR_E_ARG);
+    memset(&work, 0, sizeof work);
     call.kind = DPAR_ALL_REDUCE;
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "batch");
     REFUSED(dpar_batch(c, &call, -1, NULL), DPAR_E_ARG, "batch");
@@ -195,6 +200,9 @@ static void groups(oracle *o)
     }
     expect(o, "out after refused splits", part != NULL, 0);
     expect(o, "closing NULL", dpar_comm_close(NULL), DPAR_OK);
+#if !defined(USE_MPI)
+    REFUSED(dpar_comm_close(c), DPAR_E_ARG, "dpar_launch closes");
+#endif
     works(o, c);
 }
 
@@ -291,6 +299,15 @@ static void aborting(oracle *o)
     expect(o, "status of the broken communicator", d->status, DPAR_E_ROOM);
     expect(o, "status of a later call", dpar_barrier(d, NULL), DPAR_E_ROOM);
     expect(o, "status of a later split", dpar_comm_split(d, 0, 0, &d), DPAR_E_ROOM);
+    (void)dpar_comm_close(d);
+    works(o, o->world);
+    /* a status that is no error, and no text */
+    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    if (d->rank == 0) {
+        dpar_comm_abort(d, DPAR_MORE, NULL);
+    }
+    expect(o, "status after an abort with a condition", dpar_barrier(d, NULL), DPAR_E_PEER);
+    expect(o, "its sentence", strstr(d->why.text, "aborted") != NULL, 1);
     (void)dpar_comm_close(d);
     works(o, o->world);
 #else
