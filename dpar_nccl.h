@@ -785,13 +785,14 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
 
 /* ==== slots ==== */
 
-/* A question that ends no capture of this thread. */
+/* A question that ends no capture of this thread, and is no error that its next call finds. */
 static cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaError_t code;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     code = cudaEventQuery(event);
+    (void)(code == cudaErrorNotReady ? cudaGetLastError() : cudaSuccess);
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     return code;
 }

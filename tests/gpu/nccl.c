@@ -719,12 +719,17 @@ static void sleep_long(void *arg)
 /* What this rank's own stream still computes is no time that it waits for others. */
 static int busy(dpar_comm *c, void *arg)
 {
+    dpar_work work;
     (void)arg;
+    memset(&work, 0, sizeof work);
     begin_soon(c, 0.5);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     cuda(cudaLaunchHostFunc(state.stream, sleep_long, NULL));
-    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 3, DPAR_F32, DPAR_SUM, NULL),
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 3, DPAR_F32, DPAR_SUM, &work),
               DPAR_OK);
+    CHECK_INT(dpar_test(&work), DPAR_MORE);
+    CHECK_INT(cudaGetLastError(), cudaSuccess); /* the caller's next kernel has not failed */
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     return end();
 }

@@ -172,7 +172,7 @@ thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 cudaError_t give(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady) {
+    if (error != cudaSuccess) { // cudaErrorNotReady too, as the real one
         last_error = error;
     }
     return error;
@@ -1743,7 +1743,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         force(s->last);
         advance();
     }
-    return s->last == nullptr || s->last->done ? cudaSuccess : cudaErrorNotReady;
+    return give(s->last == nullptr || s->last->done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
@@ -1863,7 +1863,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     }
     return m().fault != cudaSuccess ? give(m().fault)
            : mark->done             ? cudaSuccess
-                                    : cudaErrorNotReady;
+                                    : give(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -1889,7 +1889,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
         return give(cudaErrorInvalidResourceHandle);
     }
     if (!begin->mark->done || !end->mark->done) {
-        return cudaErrorNotReady;
+        return give(cudaErrorNotReady);
     }
     *ms = std::chrono::duration<float, std::milli>(end->mark->ended - begin->mark->ended).count();
     return cudaSuccess;
