@@ -3098,7 +3098,8 @@ static dpar_status dpari_nccl_choose(dpar_nccl_options *o, const dpar_nccl_optio
         o->timeout_s = 300;
     }
     o->works = o->works <= 0 ? 256 : o->works < 8 ? 8 : o->works;
-    o->scratch_bytes = o->scratch_bytes <= 0 ? (int64_t)32 << 20 : o->scratch_bytes;
+    o->scratch_bytes =
+        o->scratch_bytes <= 0 ? (int64_t)32 << 20 : (o->scratch_bytes + 63) / 64 * 64;
     o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
     if (o->exact && (o->adds == NULL || o->adds->reduce == NULL || o->comm_stream == NULL)) {
         return dpari_nccl_says(DPAR_E_ARG, why, "exact needs `adds`, a table whose work goes to ",

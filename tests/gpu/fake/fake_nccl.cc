@@ -1017,6 +1017,10 @@ ncclResult_t check_call(ncclComm_t handle, const waiting_call &w)
         (w.c.op >= ncclNumOps && !comm->ops[(size_t)w.c.op - ncclNumOps].live)) {
         return refuse(ncclInvalidArgument, "%s: operation %d", name, w.c.op);
     }
+    if (((uintptr_t)w.c.in | (uintptr_t)w.c.out) % size_of(w.c.type) != 0) { // a kernel's fault
+        return refuse(ncclInvalidArgument, "%s: in %p, out %p of type %d", name,
+                      (const void *)w.c.in, (void *)w.c.out, w.c.type);
+    }
     const bool adds = w.c.what == ALL_REDUCE || w.c.what == REDUCE || w.c.what == REDUCE_SCATTER;
     if (adds && w.c.type >= 10) {
         return refuse(ncclInvalidArgument, "%s: the stand-in does not add fp8", name);
