@@ -20,7 +20,8 @@
  * splitting block; so may the first operation of a communicator, and the first message to a
  * rank, until the others come to it: NCCL connects there. Nothing is allocated and nothing
  * synchronised between; all of it can be captured in a graph (on all ranks alike; what is
- * posted in a capture is waited for in it).
+ * posted in a capture is waited for in it). No deadline sees the replays of a graph; graphs are
+ * destroyed before their communicator is closed, which waits for that.
  *
  * Order: one stream runs the operations of all communicators of a process in the order in which
  * they were posted: on all ranks the same order over all communicators, not only in each. Messages
@@ -489,6 +490,7 @@ struct dpari_nccl_world {
     dpari_nccl_slot *flying, *last; /* in the order of the stream */
     dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
     dpari_nccl_ctx *comms;          /* in the order of making */
+    dpari_nccl_ctx *closed;         /* those that a thread may still abort */
     dpari_nccl_memory *memory;
     char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
     dpari_nccl_used *used;
@@ -530,6 +532,9 @@ struct dpari_nccl_ctx {
     dpari_nccl_piece *piece;
     const void **parts;
     int32_t told; /* the other ranks know that it is broken */
+    int32_t ends; /* 1: `ending` aborts `ended`; 2: and was waited for */
+    ncclComm_t ended;
+    pthread_t ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
@@ -621,6 +626,30 @@ static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, cons
 
 static void dpari_nccl_tell_broken(dpari_nccl_ctx *c);
 
+static void *dpari_nccl_abort_now(void *arg)
+{
+    dpari_nccl_ctx *c = (dpari_nccl_ctx *)arg;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaSetDevice(c->world->device);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* what it frees ends no capture elsewhere */
+    (void)c->world->api.CommAbort(c->ended);
+    return NULL;
+}
+
+/* Kernels of c end at once. What NCCL frees then waits for all that the device has, for kernels of
+ * other communicators too: in a thread of its own, so that these can be aborted meanwhile. c lives
+ * until that is through (dpari_nccl_retire). */
+static void dpari_nccl_abort_comm(dpari_nccl_ctx *c)
+{
+    c->ended = c->nccl;
+    c->nccl = NULL;
+    c->ends = 1;
+    if (dpari_os_thread(&c->ending, dpari_nccl_abort_now, c) != 0) {
+        c->ends = 0;
+        (void)c->world->api.CommAbort(c->ended);
+    }
+}
+
 /* Ends what NCCL is at: the streams go on. Of an elastic one the rest stays for dpar_nccl_shrink.
  */
 static void dpari_nccl_stop(dpari_nccl_ctx *c)
@@ -636,8 +665,7 @@ static void dpari_nccl_stop(dpari_nccl_ctx *c)
         }
         return;
     }
-    c->nccl = NULL;
-    (void)api->CommAbort(nccl);
+    dpari_nccl_abort_comm(c);
 }
 
 /* Breaks it: the first error stays. */
@@ -2227,6 +2255,21 @@ static void dpari_nccl_forget(dpari_nccl_world *w, dpari_nccl_memory *m)
     free(m);
 }
 
+/* Waits for threads that abort communicators of a list. */
+static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *c)
+{
+    for (; c != NULL; c = c->next) {
+        int32_t ends;
+        dpari_nccl_lock(w); /* the watchdog may begin one */
+        ends = c->ends;
+        c->ends = ends == 1 ? 2 : ends;
+        dpari_nccl_unlock(w);
+        if (ends == 1) {
+            dpari_os_join(c->ending);
+        }
+    }
+}
+
 /* Frees and forgets all that was noted about it; waits for what was posted or computed before. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
@@ -2234,6 +2277,8 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
     (void)cudaStreamSynchronize(w->options.stream);
+    dpari_nccl_join_aborts(w, w->comms); /* they deregister memory */
+    dpari_nccl_join_aborts(w, w->closed);
     dpari_nccl_lock(w); /* what is deregistered is NCCL's business with that communicator */
     while (*at != NULL) {
         m = *at;
@@ -3175,6 +3220,14 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
     return DPAR_OK;
 }
 
+static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
+{
+    free(c->member);
+    free(c->piece);
+    free((void *)c->parts);
+    free(c);
+}
+
 static void dpari_nccl_world_end(dpari_nccl_world *w)
 {
     dpari_nccl_message m;
@@ -3198,6 +3251,12 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     if (w->wake[1] >= 0) {
         (void)close(w->wake[0]);
         (void)close(w->wake[1]);
+    }
+    dpari_nccl_join_aborts(w, w->closed);
+    while (w->closed != NULL) {
+        dpari_nccl_ctx *c = w->closed;
+        w->closed = c->next;
+        dpari_nccl_ctx_free(c);
     }
     while (w->memory != NULL) {
         dpari_nccl_memory *memory = w->memory;
@@ -3427,14 +3486,6 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, in
     c->comm.context = c;
     dpari_nccl_table(&c->comm.engine);
     return c;
-}
-
-static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
-{
-    free(c->member);
-    free(c->piece);
-    free((void *)c->parts);
-    free(c);
 }
 
 static void dpari_nccl_join(dpari_nccl_ctx *c)
@@ -3921,11 +3972,23 @@ static void dpari_nccl_destroy(dpari_nccl_ctx *c)
             code = dpari_nccl_through(api, nccl, &c->comm.status, c->comm.timeout_s);
         }
     }
-    c->nccl = NULL;
     if (code == ncclSuccess) {
+        c->nccl = NULL;
         (void)api->CommDestroy(nccl);
     } else {
-        (void)api->CommAbort(nccl);
+        dpari_nccl_abort_comm(c);
+    }
+}
+
+/* c has left its world. While a thread aborts it, it is kept there. */
+static void dpari_nccl_retire(dpari_nccl_ctx *c)
+{
+    dpari_nccl_destroy(c);
+    if (c->ends == 1) {
+        c->next = c->world->closed;
+        c->world->closed = c;
+    } else {
+        dpari_nccl_ctx_free(c);
     }
 }
 
@@ -3959,8 +4022,7 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
     dpari_nccl_say_broken(w);
     dpari_nccl_unlock(w);
     lost += dpari_nccl_leave(c);
-    dpari_nccl_destroy(c);
-    dpari_nccl_ctx_free(c);
+    dpari_nccl_retire(c);
     if (w->comms == NULL) {
         dpari_nccl_world_end(w);
     }
@@ -4049,8 +4111,7 @@ DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *op
     }
     if (c != NULL) {
         (void)dpari_nccl_leave(c);
-        dpari_nccl_destroy(c);
-        dpari_nccl_ctx_free(c);
+        dpari_nccl_retire(c);
     }
     if (w != NULL) {
         dpari_nccl_world_end(w);

@@ -765,6 +765,34 @@ static int late(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
+/* Rank 1 comes to operations of two communicators, one behind the other, too late: each ends with
+ * its own deadline, though what NCCL frees of the first waits for the kernel of the second. */
+static int late_twice(dpar_comm *c, void *arg)
+{
+    dpar_comm *second = NULL;
+    const double began = dpari_os_now();
+    (void)arg;
+    begin_soon(c, 5);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &second), DPAR_OK);
+    CHECK_INT(dpar_barrier(second, NULL), DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    state.nccl->timeout_s = second->timeout_s = 0.6;
+    if (c->rank == 1) {
+        nap(3);
+    } else {
+        CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
+                  DPAR_OK);
+        CHECK_INT(dpar_barrier(second, NULL), DPAR_E_TIMEOUT);
+        CHECK(dpari_os_now() - began < 5);
+        has(state.nccl->why.text, "rank 1 is not there");
+        has(second->why.text, "rank 1 is not there");
+    }
+    dpar_comm_release(state.nccl, state.in); /* waits for both */
+    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_close(second);
+    return checks_failed > 0;
+}
+
 /* Rank 1 does not come to the first one, in which ranks connect: nothing is enqueued, the call
  * itself waits, and ends with the same sentence. */
 static int unconnected(dpar_comm *c, void *arg)
@@ -872,26 +900,32 @@ static int differ(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* Rank 1's process ends. */
+static int *told; /* ranks that a rank's end was told to: of all processes */
+
+/* Rank 1's process ends. The first communicator that breaks is not the one whose kernel the device
+ * is at. */
 static int dies(dpar_comm *c, void *arg)
 {
+    dpar_comm *second = NULL;
     (void)arg;
     begin_soon(c, 20);
-    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &second), DPAR_OK);
+    CHECK_INT(dpar_barrier(second, NULL), DPAR_OK);
     if (c->rank == 1) {
         _exit(0);
     }
     {
         const double began = dpari_os_now();
-        CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_PEER);
+        CHECK_INT(dpar_barrier(second, NULL), DPAR_E_PEER);
         CHECK(dpari_os_now() - began < 4);
         has(state.nccl->why.text, "rank 1 is gone");
+        has(second->why.text, "rank 1 is gone");
     }
     (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_close(second);
     if (checks_failed == 0) {
-        printf("told rank %d\n", (int)c->rank);
+        (void)__atomic_add_fetch(told, 1, __ATOMIC_SEQ_CST); /* that ranks fail says nothing here */
     }
-    fflush(stdout);
     return checks_failed > 0;
 }
 
@@ -1706,6 +1740,9 @@ int main(int argc, char **argv)
     if (wanted != NULL && strcmp(wanted, "launched") == 0) {
         return launched(argc > 2 ? argv[2] : "any");
     }
+    told =
+        (int *)mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(told != MAP_FAILED);
     CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
     whole = seed == NULL || atoi(seed) == 0;
     every = !stand_in() ? 8 : whole ? 4 : 16;
@@ -1729,6 +1766,7 @@ int main(int argc, char **argv)
     }
     section("busy", busy, NULL, 2, 2, 0);
     section("late", late, NULL, 3, 3, 0);
+    section("twice", late_twice, NULL, 3, 3, 0);
     section("works", works_out, NULL, 2, 2, 0);
     section("unconnected", unconnected, NULL, 3, 3, 0);
     if (stand_in()) { /* the real one need not notice, nor connect so late */
@@ -1736,6 +1774,10 @@ int main(int argc, char **argv)
         section("unwatched", unwatched, NULL, 2, 2, 0);
     }
     section("dies", dies, NULL, 3, 3, 1);
+    if ((wanted == NULL || strcmp(wanted, "dies") == 0) &&
+        (ranks_wanted == 0 || ranks_wanted == 3)) {
+        CHECK_INT(*told, 2);
+    }
     section("aborts", aborts, NULL, 3, 3, 0);
     section("begin", cannot_begin, NULL, 2, 2, 0);
     if (version >= 22703) {

@@ -306,6 +306,8 @@ cudaError_t enqueue_on_all(const cudaStream_t *streams, int n,
 cudaError_t order(cudaStream_t stream, cudaStream_t after);
 /* Runs until ready() says so; the device goes on meanwhile. */
 void wait_until(const std::function<bool()> &ready);
+/* All streams are done with what they were given: as where memory is freed. */
+void wait_for_device(void);
 /* Is [at, at + bytes) in one allocation that a device reaches? */
 bool reachable(const void *at, size_t bytes);
 bool capturing(cudaStream_t stream);

@@ -1103,6 +1103,12 @@ void wait_until(const std::function<bool()> &ready)
     wait_for(ready);
 }
 
+void wait_for_device(void)
+{
+    std::lock_guard<std::mutex> hold(m().lock);
+    finish_all();
+}
+
 bool reachable(const void *at, size_t bytes)
 {
     std::lock_guard<std::mutex> hold(m().lock);

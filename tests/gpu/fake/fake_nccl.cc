@@ -1398,6 +1398,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (fails == ncclSuccess) {
         c->aborted = true;
         stop(c);
+        fake_cuda::wait_for_device(); // what it frees waits for other communicators' kernels too
         forget(comm);
     }
     return fails;
