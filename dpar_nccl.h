@@ -89,13 +89,14 @@ typedef struct dpar_nccl_options {
                               use of NCCL */
 } dpar_nccl_options;
 
-/* A communicator of the ranks of `host`, each with the CUDA device that is current in it: its own,
- * unless DPAR_TEST_SHARE_GPU is 1 (as the version allows it) or hosts (each passes for a host of
- * its own, by sockets; all versions). `host` (dpar_launch, dpar_init, dpar_mpi_comm) carries the id
- * and is needed no more afterwards. options NULL: defaults. E_SYSTEM with NCCL's or CUDA's own
- * words, without libnccl.so.2, with one older than 2.18; E_TIMEOUT when not all come; E_MISMATCH
- * when ranks give different options or have different versions of NCCL; E_ARG for exact without
- * adds and comm_stream. When one rank fails, all fail. COLLECTIVE over host. 0.1 s to seconds. */
+/* A communicator of the ranks of `host`, each with the CUDA device that is current in it, then and
+ * at all later calls: its own, unless DPAR_TEST_SHARE_GPU is 1 (as the version allows it) or hosts
+ * (each passes for a host of its own, by sockets; all versions). `host` (dpar_launch, dpar_init,
+ * dpar_mpi_comm) carries the id and is needed no more afterwards. options NULL: defaults. E_SYSTEM
+ * with NCCL's or CUDA's own words, without libnccl.so.2, with one older than 2.18; E_TIMEOUT when
+ * not all come; E_MISMATCH when ranks give different options or have different versions of NCCL;
+ * E_ARG for exact without adds and comm_stream. When one rank fails, all fail. COLLECTIVE over
+ * host. 0.1 s to seconds. */
 DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
                                     dpar_comm **out, dpar_why *why);
 
@@ -2192,8 +2193,14 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     void *at = NULL;
     cudaError_t code = cudaErrorMemoryAllocation;
     int32_t by_nccl = 0;
+    int device = 0;
     if (bytes > INT64_MAX - 8192) {
         return dpari_nccl_refuse(c, DPAR_E_MEMORY, "the device has not so much memory");
+    }
+    if (cudaGetDevice(&device) == cudaSuccess && device != c->world->device) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG,
+                                 "memory for a communicator: another device is current in this "
+                                 "thread (cudaSetDevice)");
     }
     if (api->MemAlloc != NULL && api->MemAlloc(&at, whole) == ncclSuccess) {
         code = cudaSuccess;

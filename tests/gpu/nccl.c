@@ -995,6 +995,8 @@ static int cannot_begin(dpar_comm *c, void *arg)
     dpar_nccl_options o;
     dpar_comm *nccl = NULL;
     dpar_why why;
+    void *at = NULL;
+    int devices = 0;
     (void)arg;
     memset(&o, 0, sizeof o);
     o.timeout_s = 3;
@@ -1008,6 +1010,14 @@ static int cannot_begin(dpar_comm *c, void *arg)
     has(why.text, "options are not rank 0's");
     o.elastic = 0;
     CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_OK);
+    cuda(cudaGetDeviceCount(&devices));
+    if (devices > 1) {
+        take_device(c->rank + 1);
+        CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_E_ARG);
+        has(nccl->why.text, "another device is current");
+        take_device(c->rank);
+    }
+    CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_OK);
     CHECK_INT(dpar_comm_close(nccl), DPAR_OK);
     CHECK_INT(dpar_nccl_comm(NULL, &o, &nccl, &why), DPAR_E_ARG);
     return checks_failed > 0;
