@@ -3156,14 +3156,15 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 /* How much is walked. */
 enum {
     /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
-     * interleaved; ZeRO 0 and 1, without pipelines 2 and 3 too; overlap as the stack has it; no
-     * offload (of activations it can be a few percent faster on paper); etp 1; grids cut where the
-     * surface is least. When only the top is wanted (no
-     * front), what cannot reach it is cut unpriced and counted in `cut`. */
+     * interleaved in chunks of equal length (those of the last round may be one shorter, and a
+     * vp that is fixed may cut as it likes); ZeRO 0 and 1, without pipelines 2 and 3 too; overlap
+     * as the stack has it; no offload (of activations it can be a few percent faster on paper); etp
+     * 1; grids cut where the surface is least. When only the top is wanted (no front), what cannot
+     * reach it is cut unpriced and counted in `cut`. */
     DPAR_SPACE_USUAL,
-    /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
-     * cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a grid.
-     * Everything is priced. It holds Calculon's space but for its choice of network for each
+    /* Every divisor for tp (across nodes too), cp, pp, ep, micro-batch; vp as above; sp 0/1, all
+     * kinds of cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
+     * grid. Everything is priced. It holds Calculon's space but for its choice of network for each
      * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
     DPAR_SPACE_WHOLE
 };
@@ -29644,6 +29645,11 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
+    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+        int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
+        int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
+        fill *= v * (double)first / (double)blocks;
+    }
     if (looped && m < p) { /* every chunk waits for a whole round of ranks */
         fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
     }
@@ -30511,6 +30517,14 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
                                       schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
 }
 
+/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
+ * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+}
+
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
@@ -30518,11 +30532,11 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
+        s->vp = vp;
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (vp > 1 && blocks % ((int64_t)s->pp * vp) != 0)) {
+            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        s->vp = vp;
         for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
@@ -30755,8 +30769,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (model < 1 || ranks % model != 0 ||
-        (n->vp > 1 && job->work->blocks % ((int64_t)n->pp * n->vp) != 0)) {
+    if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }
     n->dp = (int32_t)(ranks / model);

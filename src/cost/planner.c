@@ -601,6 +601,14 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
                                       schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
 }
 
+/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
+ * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+}
+
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
@@ -608,11 +616,11 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
+        s->vp = vp;
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (vp > 1 && blocks % ((int64_t)s->pp * vp) != 0)) {
+            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        s->vp = vp;
         for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
@@ -845,8 +853,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (model < 1 || ranks % model != 0 ||
-        (n->vp > 1 && job->work->blocks % ((int64_t)n->pp * n->vp) != 0)) {
+    if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }
     n->dp = (int32_t)(ranks / model);

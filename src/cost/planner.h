@@ -21,14 +21,15 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 /* How much is walked. */
 enum {
     /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
-     * interleaved; ZeRO 0 and 1, without pipelines 2 and 3 too; overlap as the stack has it; no
-     * offload (of activations it can be a few percent faster on paper); etp 1; grids cut where the
-     * surface is least. When only the top is wanted (no
-     * front), what cannot reach it is cut unpriced and counted in `cut`. */
+     * interleaved in chunks of equal length (those of the last round may be one shorter, and a
+     * vp that is fixed may cut as it likes); ZeRO 0 and 1, without pipelines 2 and 3 too; overlap
+     * as the stack has it; no offload (of activations it can be a few percent faster on paper); etp
+     * 1; grids cut where the surface is least. When only the top is wanted (no front), what cannot
+     * reach it is cut unpriced and counted in `cut`. */
     DPAR_SPACE_USUAL,
-    /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
-     * cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a grid.
-     * Everything is priced. It holds Calculon's space but for its choice of network for each
+    /* Every divisor for tp (across nodes too), cp, pp, ep, micro-batch; vp as above; sp 0/1, all
+     * kinds of cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
+     * grid. Everything is priced. It holds Calculon's space but for its choice of network for each
      * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
     DPAR_SPACE_WHOLE
 };

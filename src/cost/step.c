@@ -273,6 +273,11 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
+    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+        int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
+        int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
+        fill *= v * (double)first / (double)blocks;
+    }
     if (looped && m < p) { /* every chunk waits for a whole round of ranks */
         fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
     }

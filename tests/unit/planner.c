@@ -104,12 +104,19 @@ static void slow_memory(slow *b, dpar_strategy s)
     }
 }
 
+/* No chunk is empty, and all before the last round's are of one length. */
+static int chunks_alike(int pp, int vp)
+{
+    int chunks = pp * vp, least = w.blocks / chunks, more = w.blocks % chunks;
+    return least > 0 && (more == 0 || more > chunks - pp);
+}
+
 /* Interleavings and schedules of one set of degrees. */
 static void slow_pipeline(slow *b, dpar_strategy s)
 {
     int k;
     for (s.vp = 1; s.vp <= (s.pp == 1 ? 1 : w.blocks); s.vp++) {
-        if (s.vp > 1 && w.blocks % (s.pp * s.vp) != 0) {
+        if (s.vp > 1 && !chunks_alike(s.pp, s.vp)) {
             continue;
         }
         for (k = 0; k < DPAR_PRICED_SCHEDULES; k++) {
@@ -221,6 +228,8 @@ static void test_walk(void)
     against_slow("gpt:layers=6,hidden=768,heads=12,vocab=1024,seq=2048", "2x3:a100-40,nic=4x25", 12,
                  DPAR_SPACE_USUAL); /* nodes of three */
     against_slow("mixtral-8x7b", "4x8:h100-80", 64, DPAR_SPACE_USUAL);
+    against_slow("gpt:layers=7,hidden=768,heads=12,vocab=1024,seq=2048", "2x2:a100-40,nic=2x25", 16,
+                 DPAR_SPACE_USUAL); /* layers that no pipeline cuts evenly */
     against_slow("gpt:layers=4,hidden=512,heads=4,vocab=1024,seq=2048",
                  "2x2:a100-40,nic=2x25,host=500", 12, DPAR_SPACE_WHOLE);
     against_slow("llama:layers=4,hidden=512,heads=8,vocab=1024,seq=2048,experts=4,topk=2",
@@ -279,6 +288,25 @@ static void test_free(void)
         CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
         CHECK(top[0].step.total <= best * (1.0 + 1e-12));
     }
+}
+
+/* Llama-3.1-405B has 126 layers: 16 ranks interleave 62 chunks of two and two of one. A vp that is
+ * fixed is searched however it cuts. */
+static void test_uneven(void)
+{
+    static dpar_plan top[1];
+    static dpar_planner p;
+    dpar_search q;
+    memset(&q, 0, sizeof q);
+    q.fixed = dpar_strategy_default();
+    q.global_batch = 2048;
+    set("llama-3.1-405b", "1024x8:h100-80", "megatron");
+    CHECK_INT(search(&q, &p, top, 1, NULL, 0, 100000), DPAR_DONE);
+    CHECK(top[0].strategy.pp == 16 && top[0].strategy.vp == 4);
+    q.fixed_fields = 1u << DPAR_FIELD_VP;
+    q.fixed.vp = 3;
+    CHECK_INT(search(&q, &p, top, 1, NULL, 0, 100000), DPAR_DONE);
+    CHECK(top[0].strategy.pp > 2 && top[0].strategy.vp == 3);
 }
 
 /* Fixed values that make no sense end in a sentence, not in a division by zero. */
@@ -594,6 +622,7 @@ int main(void)
 {
     test_walk();
     test_free();
+    test_uneven();
     test_bad_fixed();
     test_nearest();
     test_smallest();

@@ -193,15 +193,21 @@ static void test_schedules(void)
     static const struct {
         const char *strategy;
         double makespan, work; /* of metrics.tsv, and m times one rank's work, same units */
-    } row[] = {{"tp=1,pp=4,m=4,schedule=gpipe", 21, 12},
-               {"tp=1,pp=4,m=8", 33, 24},
-               {"tp=1,pp=4,m=2", 15, 6},
-               {"tp=1,pp=4,vp=2,m=8", 57, 48},
-               {"tp=1,pp=4,vp=2,m=10", 69, 60},
-               {"tp=1,pp=4,vp=2,m=4,schedule=breadth-first", 33, 24},
-               {"tp=1,pp=4,m=8,schedule=zb-h1", 27, 24},
-               {"tp=1,pp=4,vp=2,m=8,schedule=zbv", 51, 48},
-               {"tp=1,pp=4,vp=2,m=8,schedule=v-half", 53, 48}};
+    } row[] = {
+        {"tp=1,pp=4,m=4,schedule=gpipe", 21, 12},
+        {"tp=1,pp=4,m=8", 33, 24},
+        {"tp=1,pp=4,m=2", 15, 6},
+        {"tp=1,pp=4,vp=2,m=8", 57, 48},
+        {"tp=1,pp=4,vp=2,m=10", 69, 60},
+        {"tp=1,pp=4,vp=2,m=4,schedule=breadth-first", 33, 24},
+        {"tp=1,pp=4,m=8,schedule=zb-h1", 27, 24},
+        {"tp=1,pp=4,vp=2,m=8,schedule=zbv", 51, 48},
+        {"tp=1,pp=4,vp=2,m=8,schedule=v-half", 53, 48},
+        /* chunks that differ, of dpar_simulate in layers: 4 x 6 and 8 x 5, ... 4 x 2 and 56 */
+        {"tp=1,pp=4,vp=3,m=8", 438, 384},
+        {"tp=1,pp=4,vp=5,m=8", 420, 384},
+        {"tp=1,pp=4,vp=7,m=8", 411, 384},
+        {"tp=1,pp=4,vp=15,m=4", 210, 192}};
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
         dpar_strategy s = of(row[i].strategy);
