@@ -6834,6 +6834,9 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 /* Private pages, zeroed; NULL when there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
+/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
+ * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+DPARI_API int dpari_os_beyond_standard(int fd);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
@@ -25792,8 +25795,8 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
         return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
-                         "nic=COUNTxGB/s (there are # NICs)",
+                         "links must be positive, of at most 1e9 GB/s: # nodes of # GPUs need "
+                         "nvlink=GB/s and nic=COUNTxGB/s (there are # NICs)",
                          c->nodes, c->gpus_per_node, c->nics, 0);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
@@ -28627,6 +28630,31 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     }
 }
 
+/* What a field takes, behind "the value is not one that exists". */
+static const char *dpari_field_takes(int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_CP_KIND: return "'@': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_FIELD_SCHEDULE:
+        return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
+               "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
+    case DPAR_FIELD_RECOMPUTE:
+        return "'@': the value is not one that exists: none, selective, full";
+    case DPAR_FIELD_OFFLOAD:
+        return "'@': the value is not one that exists: none, or optimizer, weights, activations "
+               "and nvme with '+' between";
+    case DPAR_FIELD_OVERLAP:
+        return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
+               "between";
+    case DPAR_FIELD_TILES:
+        return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
+               "as 2x4";
+    default:
+        return "'@': the value is not one that exists: a whole number of 0 to 2147483647 was "
+               "expected";
+    }
+}
+
 DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
                                          uint32_t *named, dpar_why *why)
 {
@@ -28658,8 +28686,8 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
                                   0, 0, 0);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
-                                  text + name, end - name, 0, 0, 0, 0);
+            return dpari_say_word(DPAR_E_PARSE, why, dpari_field_takes(field), text + name,
+                                  end - name, 0, 0, 0, 0);
         }
         seen |= (uint32_t)1 << field;
     }
@@ -48534,6 +48562,18 @@ static int dpari_os_named(void)
     return fd;
 }
 
+DPARI_API int dpari_os_beyond_standard(int fd)
+{
+    int high = fd, number;
+    if (fd >= 0 && fd <= 2) {
+        high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        number = errno;
+        close(fd);
+        errno = number;
+    }
+    return high;
+}
+
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
@@ -48551,7 +48591,7 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 #else
     (void)without_memfd;
 #endif
-    fd = fd >= 0 ? fd : dpari_os_named();
+    fd = dpari_os_beyond_standard(fd >= 0 ? fd : dpari_os_named());
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
         int number = errno;
         close(fd);
@@ -56577,7 +56617,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
 /* A socket that neither blocks nor outlives an exec; -1 with errno. */
 static int dpari_meet_socket(void)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
     if (fd >= 0) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -56660,7 +56700,7 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
         if (*passed >= 0) {
             close(*passed);
         }
-        *passed = given;
+        *passed = dpari_os_beyond_standard(given);
     }
     *got += (size_t)n;
     return n == 0 ? -1 : *got == sizeof *h;
@@ -56781,7 +56821,7 @@ static void dpari_host_drop(dpari_host *h, int32_t i)
 
 static void dpari_host_accept(dpari_host *h)
 {
-    int fd = accept(h->poll[0].fd, NULL, NULL);
+    int fd = dpari_os_beyond_standard(accept(h->poll[0].fd, NULL, NULL));
     int32_t i = 0;
     if (fd < 0) {
         return;

@@ -105,11 +105,14 @@ static int read_option(problem *p, const char *name, const char *value)
 {
     int64_t axis[DPAR_MAX_DIMS];
     int i, n;
-    if (strcmp(name, "--halo") == 0 && numbers(value, 'x', 0, &p->halo, 1) == 1) {
-        return 0;
-    }
-    if (strcmp(name, "--bytes") == 0 && numbers(value, 'x', 1, &p->bytes, 1) == 1) {
-        return 0;
+    if (strcmp(name, "--halo") == 0 || strcmp(name, "--bytes") == 0) {
+        int halo = name[2] == 'h';
+        if (numbers(value, 'x', !halo, halo ? &p->halo : &p->bytes, 1) == 1) {
+            return 0;
+        }
+        fprintf(stderr, "decompose: %s takes a whole number of at least %d, not '%s'\n", name,
+                !halo, value);
+        return 2;
     }
     n = strcmp(name, "--periodic") == 0 ? numbers(value, ',', 0, axis, DPAR_MAX_DIMS) : 0;
     for (i = 0; i < n; i++) {
@@ -121,13 +124,25 @@ static int read_option(problem *p, const char *name, const char *value)
     if (n > 0) {
         return 0;
     }
-    fprintf(stderr, "decompose: not an option with its value: '%s %s'\n", name, value);
-    return 2;
+    if (strcmp(name, "--periodic") == 0) {
+        return complain("--periodic takes axes 0 to 5 with commas between, not", value);
+    }
+    return complain("no such option (--help):", name);
+}
+
+/* Was the i-th word, --halo or --bytes, there before? Of two the last would count, unseen. */
+static int said_before(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && strcmp(argv[i], "--periodic") != 0;
 }
 
 static int read_all(problem *p, int argc, char **argv)
 {
     const char *word[2] = {NULL, NULL};
+    int64_t widest = 0;
     int i, words = 0;
     memset(p, 0, sizeof *p);
     p->halo = 1;
@@ -136,6 +151,9 @@ static int read_all(problem *p, int argc, char **argv)
         if (strcmp(argv[i], "--box") == 0) {
             p->shape = DPAR_STENCIL_BOX;
         } else if (argv[i][0] == '-') {
+            if (said_before(argv, i)) {
+                return complain("given twice:", argv[i]);
+            }
             if (read_option(p, argv[i], i + 1 < argc ? argv[i + 1] : "") != 0) {
                 return 2;
             }
@@ -156,6 +174,14 @@ static int read_all(problem *p, int argc, char **argv)
     }
     if (p->periodic >> p->dims != 0) {
         return complain("--periodic names an axis that the grid does not have:", word[0]);
+    }
+    for (i = 0; i < p->dims; i++) {
+        widest = p->cells[i] > widest ? p->cells[i] : widest;
+    }
+    if (p->halo > widest) {
+        fprintf(stderr, "decompose: a halo of %lld is wider than the grid, %lld cells at most\n",
+                (long long)p->halo, (long long)widest);
+        return 2;
     }
     return read_machine(p, word[1]);
 }
@@ -380,6 +406,13 @@ static int decompose(const problem *p)
     return 0;
 }
 
+/* A table that could not be written is no answer. */
+static int finish(int code)
+{
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
+                                                 : code;
+}
+
 int main(int argc, char **argv)
 {
     problem p;
@@ -391,7 +424,7 @@ int main(int argc, char **argv)
     }
     if (argc == 1 || i < argc) {
         fputs(help, stdout);
-        return 0;
+        return finish(0);
     }
-    return read_all(&p, argc, argv) != 0 ? 2 : decompose(&p);
+    return finish(read_all(&p, argc, argv) != 0 ? 2 : decompose(&p));
 }

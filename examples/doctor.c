@@ -37,6 +37,16 @@ static void print_lines(const char *text, int rank)
     }
 }
 
+/* What nobody could read was not said. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return code;
+    }
+    fprintf(stderr, "doctor: stdout cannot be written\n");
+    return 2;
+}
+
 /* The ranks do not meet: what each finds about itself may be the reason. */
 static int alone(const char *why)
 {
@@ -50,7 +60,7 @@ static int alone(const char *why)
            "from one program\n",
            why);
     printf("%d thing%s wrong\n", wrong, wrong > 1 ? "s are" : " is");
-    return 1;
+    return finish(1);
 }
 
 int main(int argc, char **argv)
@@ -62,7 +72,7 @@ int main(int argc, char **argv)
     int wrong, join = argc == 2 && strcmp(argv[1], "--join") == 0;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
-        return 0;
+        return finish(0);
     }
     if (argc > 1 && !join) {
         fprintf(stderr, "doctor: \"%s\" is no option; --help shows them\n", argv[1]);
@@ -79,5 +89,5 @@ int main(int argc, char **argv)
         print_lines(text, (int)world->rank);
     }
     dpar_comm_close(world);
-    return wrong > 0;
+    return finish(wrong > 0);
 }

@@ -362,6 +362,13 @@ static int32_t word(const char *option, const char *value, const char *const *li
     return -1;
 }
 
+static void close_output(FILE *f, const char *path)
+{
+    if (fflush(f) != 0 || ferror(f) != 0 || (f != stdout && fclose(f) != 0)) {
+        fail(2, path == NULL ? "stdout" : path, "cannot be written");
+    }
+}
+
 static void list_schedules(void)
 {
     int32_t i;
@@ -374,12 +381,13 @@ static void list_schedules(void)
 /* An option without a value: 1 when it was one. */
 static int flag(settings *o, const char *name)
 {
-    if (strcmp(name, "--help") == 0) {
-        fputs(help, stdout);
-        exit(0);
-    }
-    if (strcmp(name, "--list") == 0) {
-        list_schedules();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "--list") == 0) {
+        if (name[2] == 'h') {
+            fputs(help, stdout);
+        } else {
+            list_schedules();
+        }
+        close_output(stdout, NULL);
         exit(0);
     }
     if (strcmp(name, "--compare") == 0) {
@@ -927,13 +935,6 @@ static FILE *open_output(const char *path)
         fail(2, path, "cannot be written");
     }
     return f;
-}
-
-static void close_output(FILE *f, const char *path)
-{
-    if (fflush(f) != 0 || ferror(f) != 0 || (f != stdout && fclose(f) != 0)) {
-        fail(2, path == NULL ? "stdout" : path, "cannot be written");
-    }
 }
 
 static void picture(const job *j, const char *format, FILE *f)
@@ -1555,15 +1556,20 @@ static void belongs(const settings *o)
 
 static void read_options(settings *o, int argc, char **argv)
 {
-    int i;
+    int i, k;
     o->given = (const char **)room((int64_t)sizeof *o->given * argc);
     for (i = 1; i < argc; i++) {
         o->given[o->givens++] = argv[i];
         if (flag(o, argv[i])) {
             continue;
         }
-        if (i + 1 >= argc) {
+        if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0) {
             fail(2, argv[i], "no such option, or its value is missing (--help)");
+        }
+        for (k = 0; k + 1 < o->givens; k++) {
+            if (strcmp(o->given[k], argv[i]) == 0) {
+                fail(2, argv[i], "given twice");
+            }
         }
         option(o, argv[i], argv[i + 1]);
         i++;

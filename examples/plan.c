@@ -31,7 +31,12 @@ static const char help[] =
     "         \"llama-3-8b,seq=32768\", or a grid \"grid:1440x720x100,fields=5\"\n"
     "MACHINE  a preset (derecho, dgx-h100), \"8x8:h100-80,nvlink=450,nic=8x50\" (nodes x GPUs; "
     "GB/s in\n"
-    "         one direction), \"16xdgx-h100\", or a file of such settings, one a line\n"
+    "         one direction), \"16xdgx-h100\", or a file of such settings, one a line. Another GPU "
+    "is a\n"
+    "         listed one with its own numbers: "
+    "\"1x4:l40s,memory=24,hbm=1008,tflops=165,nvlink=25\" "
+    "(GB,\n"
+    "         GB/s, dense bf16); also pcie, host (GB), nvme, switched, nvls, sharp, taper\n"
     "\n"
     "  --gpus N            N GPUs: whole nodes, or part of one; more than the machine has: said\n"
     "  --seq S             tokens a sample\n"
@@ -155,6 +160,15 @@ static int set_number(options *o, const char *name, const char *value)
     return 1;
 }
 
+/* Was the i-th word, an option, there before? Of two the last would count, unseen. */
+static int said_before(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i;
+}
+
 static int read_options(options *o, int argc, char **argv)
 {
     int i;
@@ -163,10 +177,14 @@ static int read_options(options *o, int argc, char **argv)
     o->top = 8;
     o->batch = -1;
     for (i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        /* what begins as an option does is no value: --svg --json would write a file "--json" */
+        const char *value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 ? argv[i + 1] : NULL;
         int number;
         if (set_flag(o, argv[i])) {
             continue;
+        }
+        if (strncmp(argv[i], "--", 2) == 0 && said_before(argv, i)) {
+            return complain_of("given twice:", argv[i]);
         }
         number = set_number(o, argv[i], value);
         if (number < 0) {
@@ -586,6 +604,12 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
     if (o->fix == NULL) {
         complain(reason);
         return 2;
+    }
+    if (s.vp > 1 && !(q->fixed_fields >> DPAR_FIELD_PP & 1u)) {
+        /* its reason is not that the default has one stage: the fewest that there can be */
+        int gpus = dpar_cluster_gpus(job->cluster);
+        for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
+        }
     }
     if (!infer(job, &s, q->fixed_fields, q->global_batch, &why)) {
         return refuse(job, &s, q->global_batch, why.text);

@@ -86,6 +86,13 @@ static int complain(const char *what, const char *word)
     return 2;
 }
 
+/* A table that could not be written is no answer. */
+static int finish(int code)
+{
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
+                                                 : code;
+}
+
 /* ---- the operations -------------------------------------------------------------------------- */
 
 /* What a rank puts in: element i of its input. */
@@ -407,7 +414,7 @@ static int collectives(dpar_comm *c, void *arg)
             dpar_comm_release(c, memory[k]);
         }
     }
-    return bad;
+    return finish(bad);
 }
 
 /* ---- a rank is killed ------------------------------------------------------------------------ */
@@ -477,9 +484,12 @@ static int64_t number(const char *word, int64_t least, int64_t most)
 static int read_arguments(int argc, char **argv, int32_t *n, plan *p)
 {
     int64_t size = INT64_C(1) << 24;
-    int i, s;
+    int i, s, sized = 0;
     for (i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--size") == 0) {
+            if (sized++) {
+                return complain("given twice:", argv[i]);
+            }
             size = number(i + 1 < argc ? argv[i + 1] : NULL, 1 << 20, INT64_C(1) << 30);
             if (size == 0) {
                 return complain("--size takes 1048576 to 1073741824 bytes, not",
@@ -553,7 +563,7 @@ int main(int argc, char **argv)
     memset(&p, 0, sizeof p);
     if (argc == 1 || asks_for_help(argv[1])) {
         fputs(help, stdout);
-        return 0;
+        return finish(0);
     }
     bad = read_arguments(argc, argv, &n, &p);
     if (bad != 0) {
@@ -567,7 +577,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "ranks: %s\n", why.text);
         return 1;
     }
-    return kill_one(n);
+    return finish(kill_one(n));
 }
 
 #endif

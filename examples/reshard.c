@@ -416,6 +416,22 @@ static void help(void)
          "  reshard --dir /tmp --svg owners.svg");
 }
 
+static void finish(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fail("stdout", "cannot be written");
+    }
+}
+
+/* Was the i-th word, an option, there before? Of two the last would count, unseen. */
+static int said_before(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i;
+}
+
 int main(int argc, char **argv)
 {
     static tally sum;
@@ -426,14 +442,17 @@ int main(int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0) {
             help();
+            finish();
             return 0;
         }
         if (strcmp(argv[i], "--keep") == 0) {
             keep = 1;
             continue;
         }
-        if (value == NULL) {
+        if (value == NULL || strncmp(value, "--", 2) == 0) {
             fail(argv[i], "no such option, or its value is missing (--help)");
+        } else if (said_before(argv, i)) {
+            fail(argv[i], "given twice");
         } else if (strcmp(argv[i], "--dir") == 0) {
             folder = value;
         } else if (strcmp(argv[i], "--svg") == 0) {
@@ -473,5 +492,6 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("\nevery element is where it belongs\n");
+    finish();
     return 0;
 }

@@ -844,8 +844,8 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
         return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
-                         "nic=COUNTxGB/s (there are # NICs)",
+                         "links must be positive, of at most 1e9 GB/s: # nodes of # GPUs need "
+                         "nvlink=GB/s and nic=COUNTxGB/s (there are # NICs)",
                          c->nodes, c->gpus_per_node, c->nics, 0);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||

@@ -244,6 +244,31 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     }
 }
 
+/* What a field takes, behind "the value is not one that exists". */
+static const char *dpari_field_takes(int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_CP_KIND: return "'@': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_FIELD_SCHEDULE:
+        return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
+               "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
+    case DPAR_FIELD_RECOMPUTE:
+        return "'@': the value is not one that exists: none, selective, full";
+    case DPAR_FIELD_OFFLOAD:
+        return "'@': the value is not one that exists: none, or optimizer, weights, activations "
+               "and nvme with '+' between";
+    case DPAR_FIELD_OVERLAP:
+        return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
+               "between";
+    case DPAR_FIELD_TILES:
+        return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
+               "as 2x4";
+    default:
+        return "'@': the value is not one that exists: a whole number of 0 to 2147483647 was "
+               "expected";
+    }
+}
+
 DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
                                          uint32_t *named, dpar_why *why)
 {
@@ -275,8 +300,8 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
                                   0, 0, 0);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
-                                  text + name, end - name, 0, 0, 0, 0);
+            return dpari_say_word(DPAR_E_PARSE, why, dpari_field_takes(field), text + name,
+                                  end - name, 0, 0, 0, 0);
         }
         seen |= (uint32_t)1 << field;
     }

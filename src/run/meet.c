@@ -130,7 +130,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
 /* A socket that neither blocks nor outlives an exec; -1 with errno. */
 static int dpari_meet_socket(void)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
     if (fd >= 0) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -213,7 +213,7 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
         if (*passed >= 0) {
             close(*passed);
         }
-        *passed = given;
+        *passed = dpari_os_beyond_standard(given);
     }
     *got += (size_t)n;
     return n == 0 ? -1 : *got == sizeof *h;
@@ -334,7 +334,7 @@ static void dpari_host_drop(dpari_host *h, int32_t i)
 
 static void dpari_host_accept(dpari_host *h)
 {
-    int fd = accept(h->poll[0].fd, NULL, NULL);
+    int fd = dpari_os_beyond_standard(accept(h->poll[0].fd, NULL, NULL));
     int32_t i = 0;
     if (fd < 0) {
         return;

@@ -137,6 +137,18 @@ static int dpari_os_named(void)
     return fd;
 }
 
+DPARI_API int dpari_os_beyond_standard(int fd)
+{
+    int high = fd, number;
+    if (fd >= 0 && fd <= 2) {
+        high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        number = errno;
+        close(fd);
+        errno = number;
+    }
+    return high;
+}
+
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
@@ -154,7 +166,7 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 #else
     (void)without_memfd;
 #endif
-    fd = fd >= 0 ? fd : dpari_os_named();
+    fd = dpari_os_beyond_standard(fd >= 0 ? fd : dpari_os_named());
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
         int number = errno;
         close(fd);

@@ -64,6 +64,9 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 /* Private pages, zeroed; NULL when there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
+/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
+ * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+DPARI_API int dpari_os_beyond_standard(int fd);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);

@@ -614,8 +614,35 @@ static int prints(dpar_comm *w, void *arg)
     return 0;
 }
 
+/* Says much on both, wherever it goes, and works. */
+static int talks(dpar_comm *w, void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 2000; i++) {
+        printf("rank %d says line %d on stdout\n", (int)w->rank, i);
+        fprintf(stderr, "rank %d says line %d on stderr\n", (int)w->rank, i);
+    }
+    fflush(stdout);
+    return !adds_up(w);
+}
+
+static int talk(void)
+{
+    dpar_comm *w = NULL;
+    int bad;
+    if (getenv("DPAR_SIZE") == NULL) {
+        return dpar_launch(3, talks, NULL) != DPAR_OK;
+    }
+    bad = dpar_init(&w, NULL, &why) != DPAR_OK || talks(w, NULL);
+    return bad || dpar_comm_close(w) != DPAR_OK;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "talk") == 0) {
+        return talk();
+    }
     if (argc > 1 && strcmp(argv[1], "join") == 0) {
         return join(argc > 2 ? atoi(argv[2]) : 0, 0);
     }

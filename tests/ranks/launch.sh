@@ -139,6 +139,16 @@ $launch print > "$work/out"
 [ "$(tr '\n' ' ' < "$work/out" | sed 's/in [0-2]/in/g')" = 'before in in in after ' ] ||
     { echo 'printf before a launch:'; cat "$work/out"; bad=1; }
 
+# what is printed where stdin, stdout and stderr are closed goes nowhere: not into the ranks' memory
+timeout 20 "$launch" talk 0<&- >&- 2>&- || { echo 'launched without stdout'; bad=1; }
+timeout 20 "$launch" talk > /dev/null 2>&- || { echo 'launched without stderr'; bad=1; }
+for r in 0 1 2; do
+    (DPAR_RANK=$r DPAR_SIZE=3 DPAR_JOB=$job DPAR_TIMEOUT=10 timeout 20 "$launch" talk 0<&- >&- 2>&-
+    echo "exit $?" >> "$work/out") &
+done
+wait
+said 'three by hand without stdout' 3 'exit 0'
+
 mpi() { # command, name that dpar gives it
     command -v "${1%% *}" > /dev/null 2>&1 || { echo "${1%% *}: not there"; return; }
     timeout 30 $1 $launch join > "$work/out" 2>&1
