@@ -5040,7 +5040,8 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
  * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
  * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
  * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
- * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.
+ * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why. A
+ * t that is NULL or has none (all zero: init refused) is E_ARG for the caller alone.
  * Every function is COLLECTIVE over the communicator unless it says that it is local. */
 
 /* ---- products of matrices ---- */
@@ -43489,7 +43490,10 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
 {
     dpar_tensor made;
     dpar_status st;
-    if (t == NULL || c == NULL || (type != DPAR_F64 && type != DPAR_F32)) {
+    if (t == NULL || c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    if (type != DPAR_F64 && type != DPAR_F32) {
         return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
                          0);
     }
@@ -43506,6 +43510,9 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
 
 DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
 {
+    if (t == NULL) {
+        return 0;
+    }
     return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
 }
 
@@ -43518,6 +43525,17 @@ static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, con
     dpar_comm_abort(t->comm, st, why.text);
     t->comm->why = why;
     return st;
+}
+
+/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
+{
+    if (t == NULL || t->comm == NULL) {
+        return DPAR_E_ARG;
+    }
+    return described ? DPAR_OK
+                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank #: a layer's description is NULL",
+                                           t->comm->rank, 0, 0, 0);
 }
 
 static dpar_status dpari_tensor_check(const dpar_tensor *t)
@@ -43760,8 +43778,8 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
                                      t->comm->rank, missing, l->in, l->out);
 }
 
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a)
+static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                        const dpar_linear_arrays *a)
 {
     const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
     const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
@@ -43779,6 +43797,13 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear
     return st != DPAR_OK ? st
                          : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
                                                  layer->out);
+}
+
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
 }
 
 /* The gathering of inputs goes on under dx, the sum of dx under dw. */
@@ -43825,8 +43850,8 @@ static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l
     return st;
 }
 
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
-                                          const dpar_linear_arrays *a)
+static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
 {
     const int column = layer->kind == DPAR_COLUMN;
     dpar_status st = dpari_linear_check(t, layer, a, 0);
@@ -43839,6 +43864,13 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
         st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
     }
     return st;
+}
+
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
 }
 
 /* ---- features -------------------------------------------------------------------------------- */
@@ -43881,7 +43913,8 @@ static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *f
 static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
                                         int64_t rows)
 {
-    dpar_status st = dpari_tensor_check(t);
+    dpar_status st = dpari_tensor_there(t, features != NULL);
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
     if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
         st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
                                  features->parts, t->comm->size, 0);
@@ -43969,14 +44002,15 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 /* Ids of all tokens, and the vocabulary of so many ranks. */
 static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_check(t);
+    dpar_status st = dpari_tensor_there(t, v != NULL);
     int64_t i;
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
     if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
         st = dpari_tensor_refuse(t, DPAR_E_ARG,
                                  "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
                                  t->comm->size, ids == NULL, 0);
     }
-    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] >= v->count + v->added) {
             st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
                                      v->count + v->added, 0);
@@ -43995,7 +44029,7 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab 
     if (st == DPAR_OK && width < 0) {
         st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
     }
-    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] < 0) {
             st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
         }
@@ -44025,9 +44059,11 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_voc
         dpari_vocab_index(v, t->comm->rank, ids, &g.index);
         st = dpari_do_gather(t->comm, &g);
     }
-    dpari_tensor_count(t, width);
-    return st == DPAR_OK ? dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL)
-                         : st;
+    if (st == DPAR_OK) {
+        dpari_tensor_count(t, width);
+        st = dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL);
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
@@ -44036,8 +44072,8 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vo
 {
     dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
     dpar_mem_scatter s;
-    dpari_tensor_count(t, width);
     if (st == DPAR_OK && t->counts != NULL) {
+        dpari_tensor_count(t, width);
         st = dpari_tensor_collect(t, dy, whole, NULL);
         dy = whole;
     }
@@ -44062,13 +44098,17 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vo
 
 DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
 {
+    if (t == NULL || t->comm == NULL) {
+        return 0;
+    }
     return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
 }
 
 static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
-    const dpar_status st = dpari_vocab_check(t, &e->vocab, targets);
+    dpar_status st = dpari_tensor_there(t, e != NULL);
+    st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
         return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
                                    0);
@@ -44102,11 +44142,12 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
                                                 double *lse, double *loss,
                                                 dpar_cross_entropy_sum *sum, void *scratch)
 {
-    const int64_t n = t->tokens.count;
-    unsigned char *all = (unsigned char *)scratch + 3 * n * dpar_type_bytes(t->type);
     dpar_status st = dpari_entropy_check(t, e, targets);
+    unsigned char *all = (unsigned char *)scratch;
     dpar_mem_xent x;
+    int64_t n = 0;
     if (st == DPAR_OK) {
+        n = t->tokens.count;
         st = dpari_tensor_given(t,
                                 dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
                                     dpari_tensor_missing(lse, n, 1) +
@@ -44116,6 +44157,7 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     if (st != DPAR_OK) {
         return st;
     }
+    all += 3 * n * dpar_type_bytes(t->type);
     dpari_entropy_of(t, e, targets, &x);
     x.phase = DPAR_MEM_XENT_PART;
     x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
@@ -44137,6 +44179,9 @@ DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross
                                           double scale)
 {
     dpar_mem_xent x;
+    if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
+        return;
+    }
     dpari_entropy_of(t, e, targets, &x);
     x.phase = DPAR_MEM_XENT_GRADIENT;
     x.logits = logits;
@@ -44149,6 +44194,9 @@ DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross
 
 DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
 {
+    if (c == NULL || h == NULL || same == NULL) {
+        return DPAR_E_ARG;
+    }
     if (h->ranks != c->size) {
         return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
     }
@@ -44162,13 +44210,18 @@ DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_com
 DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
                                     int64_t width, int64_t in, void *dw, void *dbias)
 {
-    const dpar_heads_share share = dpar_heads_of(h, t->comm->rank);
-    const int64_t bytes = dpar_type_bytes(t->type), first = share.queries * width * bytes;
     unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
-    dpar_status st = DPAR_OK;
-    if (same == NULL || share.copies < 2) {
+    dpar_status st = dpari_tensor_there(t, h != NULL);
+    dpar_heads_share share;
+    int64_t first;
+    if (st != DPAR_OK || same == NULL) {
+        return st;
+    }
+    share = dpar_heads_of(h, t->comm->rank);
+    if (share.copies < 2) {
         return DPAR_OK;
     }
+    first = share.queries * width * dpar_type_bytes(t->type);
     rows += first * in;
     st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
     if (st == DPAR_OK && dbias != NULL) {

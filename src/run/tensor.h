@@ -23,7 +23,8 @@
  * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
  * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
  * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
- * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.
+ * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why. A
+ * t that is NULL or has none (all zero: init refused) is E_ARG for the caller alone.
  * Every function is COLLECTIVE over the communicator unless it says that it is local. */
 #ifndef DPAR_TENSOR_H
 #define DPAR_TENSOR_H

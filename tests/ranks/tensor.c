@@ -1548,6 +1548,65 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
+/* What has no communicator, a zeroed one too, is refused by the rank alone; no description, by all.
+ */
+static int nothing(dpar_comm *c)
+{
+    double x[4] = {0, 0, 0, 0};
+    dpar_cross_entropy e;
+    dpar_split cut;
+    dpar_vocab v;
+    dpar_heads h;
+    dpar_linear l;
+    dpar_linear_arrays a;
+    dpar_comm *other = NULL;
+    dpar_tensor t;
+    dpar_why why;
+    int32_t id = 0;
+    int64_t count = 0;
+    int k, bad = 0;
+    memset(&e, 0, sizeof e);
+    memset(&l, 0, sizeof l);
+    memset(&a, 0, sizeof a);
+    memset(&t, 0, sizeof t);
+    bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, 0, NULL) != DPAR_OK;
+    for (k = 0; k < 2; k++) {
+        const dpar_tensor *none = k ? &t : NULL;
+        bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;
+        bad += dpar_linear_backward(none, &l, &a) != DPAR_E_ARG;
+        bad += dpar_features_gather(none, &cut, 1, x, x, x, &count) != DPAR_E_ARG;
+        bad += dpar_features_slice(none, &cut, 1, x, x) != DPAR_E_ARG;
+        bad += dpar_embedding_forward(none, &v, 1, &id, x, x, NULL) != DPAR_E_ARG;
+        bad += dpar_embedding_backward(none, &v, 1, &id, x, x, 0, NULL) != DPAR_E_ARG;
+        bad += dpar_cross_entropy_forward(none, &e, x, &id, x, x, NULL, x) != DPAR_E_ARG;
+        dpar_cross_entropy_backward(none, &e, x, &id, x, 1.0);
+        bad += dpar_heads_sum(none, &h, c, 1, 1, x, NULL) != DPAR_E_ARG;
+        bad += dpar_tensor_tokens(none, 0) != 0 || dpar_cross_entropy_scratch(none) != 0;
+    }
+    bad += dpar_heads_comm(NULL, &h, &other) != DPAR_E_ARG;
+    bad += dpar_heads_comm(c, NULL, &other) != DPAR_E_ARG;
+    bad += dpar_heads_comm(c, &h, NULL) != DPAR_E_ARG;
+    bad += dpar_tensor_init(NULL, c, DPAR_F64, 1, NULL, &why) != DPAR_E_ARG ||
+           strcmp(why.text, "layers: communicator or result is NULL") != 0;
+    for (k = 0; k < 5; k++) {
+        dpar_status st = dpar_comm_dup(c, &other);
+        st = st == DPAR_OK ? dpar_tensor_init(&t, other, DPAR_F64, 1, NULL, NULL) : st;
+        if (st != DPAR_OK) {
+            return bad + 1;
+        }
+        st = k == 0   ? dpar_linear_forward(&t, NULL, &a)
+             : k == 1 ? dpar_linear_backward(&t, &l, NULL)
+             : k == 2 ? dpar_features_slice(&t, NULL, 1, x, x)
+             : k == 3 ? dpar_embedding_forward(&t, NULL, 1, &id, x, x, NULL)
+                      : dpar_cross_entropy_forward(&t, NULL, x, &id, x, x, NULL, x);
+        bad += st != DPAR_E_ARG || strstr(other->why.text, "description is NULL") == NULL;
+        (void)dpar_comm_close(other);
+    }
+    return bad;
+}
+
 static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
@@ -1559,7 +1618,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
-    bad += block_cases(c) + random_cases(c);
+    bad += block_cases(c) + random_cases(c) + nothing(c);
 #ifdef DEVICE_MEMORY
     bad += the_device.calls == 0;
     c = device_return(c);
