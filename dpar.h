@@ -44837,7 +44837,7 @@ static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dp
     if (st == DPAR_OK) {
         st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, NULL, why);
     }
-    p->halo.low[0] = dpari_least(a->window, all - 1);
+    p->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
     p->halo.high[0] = a->causal ? 0 : p->halo.low[0];
     for (i = 0; i < 4; i++) {
         p->field[i].halo = &p->halo;
@@ -45602,9 +45602,9 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
     if (st != DPAR_OK) {
         return st;
     }
-    if (u->tokens.parts < 1 || u->tokens.count < 1 || u->tokens.parts != h->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens of # ranks, heads of #", u->tokens.count,
-                         u->tokens.parts, h->ranks, 0);
+    if (u->tokens.parts < 1 || u->tokens.count < 0 || u->tokens.parts != h->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
+                         u->tokens.count, u->tokens.parts, h->ranks, 0);
     }
     if (u->width < 1 || (u->type != DPAR_F64 && u->type != DPAR_F32 && u->type != DPAR_BF16 &&
                          u->type != DPAR_F16)) {

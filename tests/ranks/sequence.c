@@ -798,11 +798,15 @@ static int halo_cases(dpar_comm *c, int rounds)
         t.window = n < 5 ? windows[n] : t.window > 0 ? t.window : 1 + n % 7;
         bad += layer_case(c, &t, 9000 + (uint32_t)n, n % 8 == 0);
     }
-    t = plain(1);
-    t.way = DPAR_ATTENTION_HALO;
-    t.rule = DPAR_EVEN;
-    t.window = 3;
-    return bad + layer_case(c, &t, 9999, 1);
+    for (n = 0; n < 2; n++) { /* a step without tokens, and with one */
+        t = plain(n);
+        bad += layer_case(c, &t, 9997, 0);
+        t.way = DPAR_ATTENTION_HALO;
+        t.rule = DPAR_EVEN;
+        t.window = 3;
+        bad += layer_case(c, &t, 9998 + (uint32_t)n, n);
+    }
+    return bad;
 }
 
 /* With zigzag and lengths that 2 P divides each rank has the same pairs at each step; cut in order
@@ -1100,6 +1104,7 @@ static int ulysses_cases(dpar_comm *c, int rounds)
         test_case t = by_lot(&state);
         dpar_split split;
         const int rule = rules[lot(&state, 7)];
+        t = n == 0 ? plain(0) : t;
         t.type = t.type == DPAR_BF16 ? DPAR_F64 : t.type;
         for (r = 0; r < c->size; r++) {
             weight[r] = 1 + lot(&state, 3) * lot(&state, 3);
@@ -1221,9 +1226,10 @@ static int ulysses_refusals(dpar_comm *c)
     bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     good.type = DPAR_F64;
     good.width = 4;
-    for (way = 0; way < 5; way++) {
+    for (way = 0; way < 6; way++) {
         u = good;
         why.text[0] = 0;
+        u.tokens.count = way == 5 ? -1 : u.tokens.count;
         u.width = way == 0 ? 0 : way == 1 ? INT64_C(1) << 60 : u.width;
         u.type = way == 2 ? DPAR_I8 : u.type;
         u.heads.ranks += way == 3;
