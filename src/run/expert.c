@@ -132,15 +132,16 @@ DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
         int32_t *mine = chosen + t * g->choices;
-        double by, *biased = scratch + g->experts;
+        double norm, *biased = scratch + g->experts;
         (void)dpari_gate_scores(g, logits, t, scratch);
         for (e = 0; e < g->experts; e++) {
             biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
         }
         dpari_gate_choose(g, biased, mine);
-        by = dpari_gate_scale(g) / dpari_gate_norm(g, scratch, mine);
+        norm = dpari_gate_norm(g, scratch, mine);
         for (j = 0; j < g->choices; j++) {
-            dpari_gate_put(weight, g->type, t * g->choices + j, scratch[mine[j]] * by);
+            dpari_gate_put(weight, g->type, t * g->choices + j,
+                           dpari_gate_scale(g) * scratch[mine[j]] / norm);
         }
     }
     return st;

@@ -867,6 +867,16 @@ static int gate_cases(void)
     bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_OK;
     bad += chosen[0] != 5 || chosen[1] != 4 ||
            !(fabs((double)light[0] - 1.0 / (1.0 + exp(-1.0))) < 1e-7);
+    g.type = DPAR_F64; /* one choice alone weighs 1, whatever its score */
+    g.choices = 1;
+    memcpy(odd, logits, sizeof odd);
+    for (six = 0; six < 200; six++) {
+        odd[1] = 5.0 + 0.01 * six;
+        bad += dpar_gate_forward(&g, 1, odd, chosen, weight, scratch, &why) != DPAR_OK;
+        bad += weight[0] != 1.0;
+    }
+    g.type = DPAR_F32;
+    g.choices = 2;
     /* padding counts for nothing; without tokens all is 0 */
     bad += dpar_gate_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_OK;
     bad += load.tokens != 0 || load.loss != 0.0 || load.most != 0.0 || load.idle != 6;
