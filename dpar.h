@@ -4795,8 +4795,8 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
 /* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
  * Without options.unused: on this rank. Local. */
 DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
-/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer); 0 past the last.
- * Local. */
+/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
+ * past the last. Local. */
 DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The buffer that holds all gradients. Local. */
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
@@ -4981,8 +4981,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
 /* Steps done. Local. */
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
-/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit); 0: nothing.
- * Local. */
+/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
+ * not wanted); 0: nothing. Local. */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
 /* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
 DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);
@@ -34795,8 +34795,8 @@ DPAR_API dpar_status dpar_wait(dpar_work *work)
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 {
-    dpar_status first = DPAR_OK;
-    for (int32_t i = 0; i < n; i++) {
+    dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
+    for (int32_t i = 0; works && i < n; i++) {
         dpar_status s = dpar_wait(&works[i]);
         first = first == DPAR_OK ? s : first;
     }
@@ -41795,7 +41795,9 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
     if (d == NULL || k < 0 || k >= d->buckets) {
         return 0;
     }
-    *bucket = d->bucket[k];
+    if (bucket != NULL) {
+        *bucket = d->bucket[k];
+    }
     return 1;
 }
 
@@ -42714,9 +42716,10 @@ DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
+    dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
            dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece);
+                           piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
@@ -42725,9 +42728,17 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
     dpar_piece piece;
     int64_t each;
     dpar_status st;
-    if (d == NULL || i < 0 || i >= d->params || d->under_way ||
-        (values == NULL && d->numel[i] > 0)) {
+    if (d == NULL) {
         return DPAR_E_ARG;
+    }
+    if (i < 0 || i >= d->params || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                         d->under_way, 0);
+    }
+    if (values == NULL && d->numel[i] > 0) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: the # values of parameter # are NULL",
+                         d->numel[i], i, 0, 0);
     }
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);

@@ -439,8 +439,8 @@ DPAR_API dpar_status dpar_wait(dpar_work *work)
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 {
-    dpar_status first = DPAR_OK;
-    for (int32_t i = 0; i < n; i++) {
+    dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
+    for (int32_t i = 0; works && i < n; i++) {
         dpar_status s = dpar_wait(&works[i]);
         first = first == DPAR_OK ? s : first;
     }

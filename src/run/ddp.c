@@ -286,7 +286,9 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
     if (d == NULL || k < 0 || k >= d->buckets) {
         return 0;
     }
-    *bucket = d->bucket[k];
+    if (bucket != NULL) {
+        *bucket = d->bucket[k];
+    }
     return 1;
 }
 

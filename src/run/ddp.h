@@ -99,8 +99,8 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
 /* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
  * Without options.unused: on this rank. Local. */
 DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
-/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer); 0 past the last.
- * Local. */
+/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
+ * past the last. Local. */
 DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The buffer that holds all gradients. Local. */
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);

@@ -633,9 +633,10 @@ DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
+    dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
            dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece);
+                           piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
@@ -644,9 +645,17 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
     dpar_piece piece;
     int64_t each;
     dpar_status st;
-    if (d == NULL || i < 0 || i >= d->params || d->under_way ||
-        (values == NULL && d->numel[i] > 0)) {
+    if (d == NULL) {
         return DPAR_E_ARG;
+    }
+    if (i < 0 || i >= d->params || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                         d->under_way, 0);
+    }
+    if (values == NULL && d->numel[i] > 0) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: the # values of parameter # are NULL",
+                         d->numel[i], i, 0, 0);
     }
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);

@@ -182,8 +182,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
 /* Steps done. Local. */
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
-/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit); 0: nothing.
- * Local. */
+/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
+ * not wanted); 0: nothing. Local. */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
 /* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
 DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);

@@ -202,6 +202,7 @@ static void random_case(dpar_comm *c, uint64_t seed)
         for (k = 0, sum = 0; dpar_ddp_bucket(m.d, k, &b); k++) {
             sum += b.hi - b.lo;
         }
+        CHECK((k == 0 || dpar_ddp_bucket(m.d, k - 1, NULL)) && !dpar_ddp_bucket(m.d, k, NULL));
         if (m.o.hook != NULL) { /* all buckets, each once, in their order */
             CHECK_INT(m.sent, k);
             CHECK_INT(m.wrong_order, 0);

@@ -54,6 +54,8 @@ static void plain_arguments(oracle *o)
         a[i] = b[i] = (float)i;
     }
     expect(o, "barrier of NULL", dpar_barrier(NULL, NULL), DPAR_E_ARG);
+    expect(o, "wait for works of NULL", dpar_wait_all(NULL, 2), DPAR_E_ARG);
+    expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
     REFUSED(dpar_post(c, NULL, NULL), DPAR_E_ARG, "call");
     REFUSED(dpar_all_reduce(c, NULL, b, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "in");
     REFUSED(dpar_all_reduce(c, a, NULL, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "out");

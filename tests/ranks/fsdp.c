@@ -1151,6 +1151,7 @@ static void refusals(dpar_comm *c)
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     dpar_layout layout;
+    dpar_piece piece;
     dpar_why why;
     void *memory = NULL;
     int64_t n;
@@ -1195,6 +1196,11 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &o, &f, &why),
               DPAR_OK);
+    CHECK_INT(dpar_fsdp_set(NULL, 0, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_set(f, 7, NULL), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "fsdp: parameter 7 of 3 is set (pass under way: 0)");
+    CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "fsdp: the 20 values of parameter 1 are NULL");
     CHECK_INT(dpar_fsdp_before(f, 0, DPAR_BACKWARD), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: unit 0 goes backward outside of a pass");
     CHECK_INT(dpar_fsdp_before(f, 3, DPAR_FORWARD), DPAR_E_ARG);
@@ -1221,6 +1227,8 @@ static void refusals(dpar_comm *c)
         CHECK_INT(dpar_fsdp_ready(f, (int32_t)n), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_finish(f), DPAR_OK);
+    CHECK(dpar_fsdp_piece(f, 1, NULL) == dpar_fsdp_piece(f, 1, &piece));
+    CHECK(dpar_fsdp_piece(f, 7, NULL) == 0 && dpar_fsdp_piece(NULL, 0, NULL) == 0);
     CHECK(dpar_fsdp_state(f, DPAR_FSDP_MOMENT_1, 0, &n) == NULL && n == 0);
     CHECK_INT(dpar_fsdp_state_type(f, DPAR_FSDP_MASTER), DPAR_F32);
     CHECK_INT(dpar_fsdp_state_type(f, DPAR_FSDP_MOMENT_1), -1);
