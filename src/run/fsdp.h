@@ -40,7 +40,9 @@
  *
  * Pipeline: a whole step is one pass. UNSHARD is before (of a stage's first: BACKWARD, so that
  * there is room for its gradients; then FORWARD), RESHARD after, REDUCE_GRAD ready; begin and
- * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages.
+ * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
+ * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
+ * each unit after them, before finish.
  *
  * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
  * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
