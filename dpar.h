@@ -7490,6 +7490,10 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
  * 24 bytes; a broadcast when one fails. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why);
+/* The same without the sentence: ranks that differ are who[0] < who[1]; both are -1 when all are
+ * well, one fails, or this rank cannot know. */
+DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                       dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 
@@ -38330,6 +38334,30 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
+/* What all ranks must give alike, as numbers that have names: '#' is `index`. Of what is `hashed`
+ * the number means nothing to a user. */
+enum { DPARI_HX_GIVEN = 20 + 5 * DPAR_MAX_DIMS + 10 * DPAR_MAX_AXES };
+
+typedef struct dpari_hx_given {
+    int32_t n;
+    int64_t value[DPARI_HX_GIVEN];
+    const char *name[DPARI_HX_GIVEN];
+    int8_t index[DPARI_HX_GIVEN], hashed[DPARI_HX_GIVEN];
+} dpari_hx_given;
+
+static void dpari_hx_state(dpari_hx_given *g, const char *name, int32_t index, int64_t value)
+{
+    g->index[g->n] = (int8_t)index;
+    g->name[g->n] = name;
+    g->value[g->n++] = value;
+}
+
+static void dpari_hx_state_hash(dpari_hx_given *g, const char *name, int32_t index, uint64_t h)
+{
+    g->hashed[g->n] = 1;
+    dpari_hx_state(g, name, index, (int64_t)h);
+}
+
 static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
 {
     h = dpari_hash(h, v->kernel);
@@ -38343,44 +38371,172 @@ static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
     return h;
 }
 
-/* Whose points, how wide, over which ends. */
-static uint64_t dpari_hx_mix_halo(uint64_t h, const dpar_halo *g)
+static void dpari_hx_state_axis(dpari_hx_given *g, const dpar_layout *l, int32_t i)
 {
-    int32_t d, i;
-    h = dpari_hash_layout(h, &g->grid);
-    h = dpari_hash(h, g->shape + 16 * (int64_t)g->periodic);
-    h = dpari_hash(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
-    h = g->folds || g->poles ? dpari_hash(h, g->fold + 16 * g->mirror) : h;
-    h = g->folds ? dpari_hash(h, g->on_row + 16 * (int64_t)g->shift) : h;
-    h = dpari_hash(h, (int64_t)g->pole_rows);
-    for (d = 0; d < g->grid.dims; d++) {
-        h = dpari_hash(h, g->low[d]);
-        h = dpari_hash(h, g->high[d]);
-        h = dpari_hash(h, g->points[d]);
-        h = dpari_hx_mix_window(h, &g->window[d]);
+    const dpar_placement *p = &l->axis[i];
+    const int cuts = p->kind == DPAR_SHARD;
+    uint64_t h = 1;
+    int32_t k;
+    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+        h = dpari_hash(h, p->cuts[k]);
     }
-    for (i = 0; g->owner && i < g->grid.mesh.size; i++) {
-        h = dpari_hash(h, g->owner[i]);
+    dpari_hx_state(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_hx_state(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_hx_state(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_hx_state(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_hx_state(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_hx_state(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_hx_state(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_hx_state(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_hx_state(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_hx_state_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+}
+
+/* Whose points, how wide, over which ends. */
+static void dpari_hx_state_halo(dpari_hx_given *g, const dpar_halo *h)
+{
+    const int bends = h->folds || h->poles;
+    uint64_t owners = 1;
+    int32_t d;
+    dpari_hx_state(g, "halo.grid.dims", 0, h->grid.dims);
+    for (d = 0; d < h->grid.dims; d++) {
+        dpari_hx_state(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_hx_state(g, "halo.low[#]", d, h->low[d]);
+        dpari_hx_state(g, "halo.high[#]", d, h->high[d]);
+        dpari_hx_state(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_hash(g, "halo.window[#]", d, dpari_hx_mix_window(1, &h->window[d]));
     }
-    return g->outputs ? dpari_hash_layout(h, g->outputs) : h;
+    dpari_hx_state(g, "halo.shape", 0, h->shape);
+    dpari_hx_state(g, "halo.periodic", 0, h->periodic);
+    dpari_hx_state(g, "halo.folds", 0, h->folds);
+    dpari_hx_state(g, "halo.poles", 0, h->poles);
+    dpari_hx_state(g, "halo.cube", 0, h->cube);
+    dpari_hx_state(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_hx_state(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_hx_state(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_hx_state(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_hx_state(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_hx_state(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_hx_state(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    for (d = 0; d < h->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(g, &h->grid, d);
+    }
+    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, h->owner[d]);
+    }
+    dpari_hx_state_hash(g, "halo.owner", 0, owners);
+    dpari_hx_state_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+}
+
+/* Of field i; -1: of the plan. */
+static void dpari_hx_state_all(dpari_hx_given *g, const dpar_halo_field *fields, int32_t n,
+                               const dpar_halo_options *o, int32_t i)
+{
+    const dpar_halo_field *f = &fields[i < 0 ? 0 : i];
+    dpari_zero(g, sizeof *g);
+    if (i < 0) {
+        dpari_hx_state(g, "the number of fields", 0, n);
+        dpari_hx_state(g, "options.way", 0, o->way);
+        dpari_hx_state(g, "options.ordered", 0, o->ordered);
+        dpari_hx_state(g, "options.shared", 0, o->shared);
+        dpari_hx_state(g, "options.run_bytes", 0, o->run_bytes);
+        dpari_hx_state(g, "options.tag", 0, o->tag);
+        return;
+    }
+    dpari_hx_state(g, "type", 0, f->type);
+    dpari_hx_state(g, "wire", 0, dpari_hx_wire(f));
+    dpari_hx_state(g, "components", 0, dpari_hx_components(f));
+    dpari_hx_state(g, "vector", 0, f->vector);
+    dpari_hx_state(g, "pair", 0, f->pair);
+    dpari_hx_state_halo(g, f->halo);
 }
 
 static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
 {
-    uint64_t h = dpari_hash(1, n);
-    int32_t i;
-    h = dpari_hash(h, o->way);
-    h = dpari_hash(h, o->ordered + 2 * o->shared);
-    h = dpari_hash(h, o->run_bytes);
-    h = dpari_hash(h, o->tag);
-    for (i = 0; i < n; i++) {
-        const dpar_halo_field *f = &fields[i];
-        h = dpari_hash(h, f->type);
-        h = dpari_hash(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hash(h, f->vector + 16 * f->pair);
-        h = dpari_hx_mix_halo(h, f->halo);
+    dpari_hx_given g;
+    uint64_t h = 1;
+    int32_t i, k;
+    for (i = -1; i < n; i++) {
+        dpari_hx_state_all(&g, fields, n, o, i);
+        for (k = 0; k < g.n; k++) {
+            h = dpari_hash(h, g.value[k]);
+        }
     }
     return h;
+}
+
+/* "field 0: halo.low[1] is 2 on rank 0, 1 on rank 3": the first number in which two ranks differ.
+ */
+static void dpari_hx_say_given(const dpari_hx_given *mine, const int64_t *other, int32_t field,
+                               const int32_t *who, dpar_why *found)
+{
+    const char *at;
+    dpar_text t;
+    int32_t k, i;
+    for (k = 0; k < mine->n && mine->value[k] == other[k]; k++) {
+    }
+    if (k == mine->n) {
+        return;
+    }
+    dpar_text_init(&t, found->text, sizeof found->text);
+    if (field >= 0) {
+        dpar_text_put(&t, "field ");
+        dpar_text_int(&t, field);
+        dpar_text_put(&t, ": ");
+    }
+    for (at = mine->name[k]; *at != 0; at++) {
+        if (*at == '#') {
+            dpar_text_int(&t, mine->index[k]);
+        } else {
+            dpar_text_char(&t, *at);
+        }
+    }
+    for (i = 0; i < 2; i++) {
+        if (mine->hashed[k]) {
+            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
+        } else {
+            dpar_text_put(&t, i ? ", " : " is ");
+            dpar_text_int(&t, i ? mine->value[k] : other[k]);
+            dpar_text_put(&t, " on rank ");
+        }
+        dpar_text_int(&t, who[i]);
+    }
+}
+
+/* Do all ranks fare well, and have they given the same? Else what differs is told on all of them:
+ * the lower of two ranks shows the other what it has. COLLECTIVE. */
+static dpar_status dpari_hx_agree_on_fields(dpar_comm *c, dpar_status st,
+                                            const dpar_halo_field *fields, int32_t n,
+                                            const dpar_halo_options *o, dpar_why *why)
+{
+    int64_t shown[DPARI_HX_GIVEN], count = n;
+    dpari_hx_given g;
+    dpar_why found;
+    int32_t who[2], i;
+    st = dpari_agree_pair(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, o) : 0, who, why);
+    if (who[0] == who[1]) {
+        return st;
+    }
+    dpari_zero(&found, sizeof found);
+    st = dpar_broadcast(c, &count, 1, DPAR_I64, who[0], NULL);
+    for (i = -1; i < count && st == DPAR_OK; i++) {
+        dpari_zero(&g, sizeof g);
+        if (i < n) {
+            dpari_hx_state_all(&g, fields, n, o, i);
+        }
+        memcpy(shown, g.value, sizeof shown);
+        st = dpar_broadcast(c, shown, DPARI_HX_GIVEN, DPAR_I64, who[0], NULL);
+        if (st == DPAR_OK && c->rank == who[1] && found.text[0] == 0) {
+            dpari_hx_say_given(&g, shown, i, who, &found);
+        }
+    }
+    st = st == DPAR_OK
+             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
+             : st;
+    return st == DPAR_OK
+               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
+                                0)
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 /* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
@@ -39367,10 +39523,15 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
     int64_t need = 0;
     dpar_status st;
     (void)dpari_hx_layout(z, NULL, &need);
-    if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
+    if (!memory) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: # are there at #", need,
-                         bytes, (int64_t)((uintptr_t)memory % 64), 0);
+                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+    }
+    if (bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: # are there, # behind such "
+                         "an address",
+                         need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
     }
     if (later) {
         return DPAR_OK;
@@ -39399,10 +39560,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0,
-                     "ranks # and # gave different fields or options (types, wires, components, "
-                     "vectors, grids, widths, way, tag)",
-                     why);
+    st = dpari_hx_agree_on_fields(c, st, fields, n, &o, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;
@@ -39511,7 +39669,10 @@ static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo
         return "the narrower halo is on another grid, mesh or owners";
     }
     for (d = 0; d < wide->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d] || h->points[d] != wide->points[d]) {
+        if (h->grid.extent[d] != wide->grid.extent[d]) {
+            return "the narrower halo is on a grid of another size";
+        }
+        if (h->points[d] != wide->points[d]) {
             return "the narrower halo is on other points";
         }
     }
@@ -58462,6 +58623,21 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+/* Which exchange a rank runs: dpari_hx_kind. */
+static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+{
+    dpar_text_put(t, kind == 1              ? "a forward exchange"
+                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
+                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
+                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
+                                            : "another operation");
+}
+
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
 static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
                                  const dpari_hx_suspect *q, double waited)
@@ -58493,8 +58669,12 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
         dpar_text_put(&t, " has begun exchange #");
         dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else {
-        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
+        dpar_text_put(&t, " runs ");
+        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpar_text_put(&t, ", rank ");
         dpar_text_int(&t, x->c->rank);
+        dpar_text_char(&t, ' ');
+        dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
     status = dpari_shm_break(s, status, why.text);
     if (x->node != x->c) {
@@ -58631,11 +58811,6 @@ enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPAR
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
-}
-
-static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
-{
-    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
 
 static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
@@ -59627,6 +59802,22 @@ static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why 
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
+/* Can the CPU look at a plan's arrays now? */
+static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
+{
+    if (!x) {
+        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    return !x->in_order ? DPAR_OK
+                        : dpari_say(DPAR_E_ARG, why,
+                                    "# fields in a device's memory, where messages carry all: "
+                                    "nothing waits for it",
+                                    x->fields, 0, 0, 0);
+}
+
 DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
@@ -59635,14 +59826,15 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (!x || x->active || x->in_order) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
-                         0, 0, 0);
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
     was = (unsigned char *)memory;
     is = was + bytes;
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
@@ -59921,15 +60113,17 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
 }
 
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
-                                    const int64_t *q, int32_t k)
+                                    const int64_t *q, int32_t k, const unsigned char *got,
+                                    const unsigned char *want)
 {
+    const int32_t type = w->x->field[w->f].type;
     dpar_text t;
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpar_text_put(&t, "field ");
     dpar_text_int(&t, w->f);
     for (pass = 0; pass < 2; pass++) {
-        dpar_text_put(&t, pass ? " differs from its owner's at (" : ", point (");
+        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
             dpar_text_put(&t, d ? ", " : "");
             dpar_text_int(&t, pass ? q[d] : p[d]);
@@ -59941,6 +60135,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
             dpar_text_put(&t, " of rank ");
             dpar_text_int(&t, rank);
         }
+        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpari_hx_put_value(&t, type, pass ? want : got);
     }
     return DPAR_E_MISMATCH;
 }
@@ -59968,7 +60164,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
             dpari_hx_passed(w, turn, k, want, points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
-                return dpari_hx_differs(w, rank, p, q, k);
+                return dpari_hx_differs(w, rank, p, q, k, got,
+                                        (const unsigned char *)(const void *)want);
             }
         }
     } while (dpari_hx_next_point(&w->all, p));
@@ -60118,10 +60315,8 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (!x || x->active || x->in_order) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
-                         0, 0, 0);
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
@@ -60673,26 +60868,52 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
-                                  dpar_why *why)
+DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                       dpar_why *why)
 {
-    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
-    int64_t in[3], out[3] = {0, 0, 0};
+    const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
+    int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
+    int32_t i, none = 0;
     in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 22) * who + c->rank;
+    in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
+    who[0] = who[1] = -1;
     run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
-    worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (worst != DPAR_OK) {
-        return dpari_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
+    for (i = 0; i < 3; i++) {
+        none |= out[i] > in[i];
     }
-    return out[1] / who == -out[2] / who
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why, differ, out[1] % who, -out[2] % who, 0, 0);
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
+    rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
+    none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
+    if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
+        rank[1] >= c->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank #: a smallest number of # ranks came back that is none of theirs: "
+                         "another rank called another operation",
+                         c->rank, c->size, 0, 0);
+    }
+    if (worst != DPAR_OK) {
+        return dpari_hear(c, st, worst, (int32_t)rank[0], why);
+    }
+    if (out[1] / ranks == -out[2] / ranks) {
+        return DPAR_OK;
+    }
+    who[0] = (int32_t)dpari_least(rank[0], rank[1]);
+    who[1] = (int32_t)dpari_most(rank[0], rank[1]);
+    return DPAR_E_MISMATCH;
+}
+
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why)
+{
+    int32_t who[2];
+    st = dpari_agree_pair(c, st, hash, who, why);
+    return who[0] == who[1] ? st : dpari_say(st, why, differ, who[0], who[1], 0, 0);
 }
 
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)

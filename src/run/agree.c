@@ -62,26 +62,52 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
-                                  dpar_why *why)
+DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                       dpar_why *why)
 {
-    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
-    int64_t in[3], out[3] = {0, 0, 0};
+    const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
+    int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
+    int32_t i, none = 0;
     in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 22) * who + c->rank;
+    in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
+    who[0] = who[1] = -1;
     run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
-    worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (worst != DPAR_OK) {
-        return dpari_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
+    for (i = 0; i < 3; i++) {
+        none |= out[i] > in[i];
     }
-    return out[1] / who == -out[2] / who
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why, differ, out[1] % who, -out[2] % who, 0, 0);
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
+    rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
+    none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
+    if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
+        rank[1] >= c->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank #: a smallest number of # ranks came back that is none of theirs: "
+                         "another rank called another operation",
+                         c->rank, c->size, 0, 0);
+    }
+    if (worst != DPAR_OK) {
+        return dpari_hear(c, st, worst, (int32_t)rank[0], why);
+    }
+    if (out[1] / ranks == -out[2] / ranks) {
+        return DPAR_OK;
+    }
+    who[0] = (int32_t)dpari_least(rank[0], rank[1]);
+    who[1] = (int32_t)dpari_most(rank[0], rank[1]);
+    return DPAR_E_MISMATCH;
+}
+
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why)
+{
+    int32_t who[2];
+    st = dpari_agree_pair(c, st, hash, who, why);
+    return who[0] == who[1] ? st : dpari_say(st, why, differ, who[0], who[1], 0, 0);
 }
 
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)

@@ -19,6 +19,10 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
  * 24 bytes; a broadcast when one fails. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why);
+/* The same without the sentence: ranks that differ are who[0] < who[1]; both are -1 when all are
+ * well, one fails, or this rank cannot know. */
+DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                       dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 

@@ -468,6 +468,22 @@ static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why 
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
+/* Can the CPU look at a plan's arrays now? */
+static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
+{
+    if (!x) {
+        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    return !x->in_order ? DPAR_OK
+                        : dpari_say(DPAR_E_ARG, why,
+                                    "# fields in a device's memory, where messages carry all: "
+                                    "nothing waits for it",
+                                    x->fields, 0, 0, 0);
+}
+
 DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
@@ -476,14 +492,15 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (!x || x->active || x->in_order) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
-                         0, 0, 0);
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
     was = (unsigned char *)memory;
     is = was + bytes;
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
@@ -762,15 +779,17 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
 }
 
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
-                                    const int64_t *q, int32_t k)
+                                    const int64_t *q, int32_t k, const unsigned char *got,
+                                    const unsigned char *want)
 {
+    const int32_t type = w->x->field[w->f].type;
     dpar_text t;
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpar_text_put(&t, "field ");
     dpar_text_int(&t, w->f);
     for (pass = 0; pass < 2; pass++) {
-        dpar_text_put(&t, pass ? " differs from its owner's at (" : ", point (");
+        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
             dpar_text_put(&t, d ? ", " : "");
             dpar_text_int(&t, pass ? q[d] : p[d]);
@@ -782,6 +801,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
             dpar_text_put(&t, " of rank ");
             dpar_text_int(&t, rank);
         }
+        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpari_hx_put_value(&t, type, pass ? want : got);
     }
     return DPAR_E_MISMATCH;
 }
@@ -809,7 +830,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
             dpari_hx_passed(w, turn, k, want, points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
-                return dpari_hx_differs(w, rank, p, q, k);
+                return dpari_hx_differs(w, rank, p, q, k, got,
+                                        (const unsigned char *)(const void *)want);
             }
         }
     } while (dpari_hx_next_point(&w->all, p));
@@ -959,10 +981,8 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (!x || x->active || x->in_order) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
-                         0, 0, 0);
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {

@@ -41,6 +41,21 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+/* Which exchange a rank runs: dpari_hx_kind. */
+static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+{
+    dpar_text_put(t, kind == 1              ? "a forward exchange"
+                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
+                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
+                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
+                                            : "another operation");
+}
+
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
 static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
                                  const dpari_hx_suspect *q, double waited)
@@ -72,8 +87,12 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
         dpar_text_put(&t, " has begun exchange #");
         dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else {
-        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
+        dpar_text_put(&t, " runs ");
+        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpar_text_put(&t, ", rank ");
         dpar_text_int(&t, x->c->rank);
+        dpar_text_char(&t, ' ');
+        dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
     status = dpari_shm_break(s, status, why.text);
     if (x->node != x->c) {
@@ -210,11 +229,6 @@ enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPAR
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
-}
-
-static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
-{
-    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
 
 static int64_t dpari_hx_parity(const dpar_halo_exchange *x)

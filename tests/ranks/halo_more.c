@@ -271,6 +271,13 @@ static void sentence(dpar_comm *c)
         CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_MISMATCH);
         CHECK(strncmp(why.text, c->size > 2 ? "field 0" : "field 1", 7) == 0);
         CHECK_INT(dpar_halo_exchange_compare(x, &why), DPAR_E_MISMATCH);
+        if (c->size == 2) {
+            (void)snprintf(word, sizeof word,
+                           "field 1, point (%d, 2) component 0 of rank 0 is 1.5; from its owner, "
+                           "point (%d, 2), should come 1.25",
+                           (int)own.hi[0], (int)own.hi[0]);
+            CHECK(strcmp(why.text, word) == 0);
+        }
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was mended */
         CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);          /* the owner's value wins */
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
@@ -818,14 +825,22 @@ static int lots(dpar_comm *c, void *arg)
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
+/* 8 bytes behind an address that a plan may have. */
+static void *at_8(unsigned char *line)
+{
+    return line + (64 - (uintptr_t)line % 64) % 64 + 8;
+}
+
 /* What one rank does wrong all hear with its numbers; what is NULL is no crash. */
 static void sentences(dpar_comm *c)
 {
+    static unsigned char line[128];
     double at[4 * COLUMNS];
     const dpar_halo h = two_rows(c);
     dpar_halo_field f;
     dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_exchange *x = NULL;
+    int64_t bytes = 0;
     dpar_text t;
     dpar_why why;
     char word[60], text[8] = "";
@@ -846,6 +861,12 @@ static void sentences(dpar_comm *c)
     f.narrow = 0;
     o.ordered = 9;
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
+    CHECK_INT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_init(NULL, bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
+    (void)snprintf(word, sizeof word, "%d bytes of memory, ", (int)bytes);
+    CHECK(strncmp(why.text, word, strlen(word)) == 0 && strstr(why.text, "NULL") != NULL);
+    CHECK_INT(dpar_halo_exchange_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
+    CHECK(strstr(why.text, "8 behind such an address") != NULL);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_exchange_begin_adjoint(x, 99), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "operation 99") != NULL);
@@ -855,6 +876,12 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
     CHECK_INT(dpar_halo_exchange_bind(x, 0, at, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
+    CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_ARG);
+    CHECK(strcmp(why.text, "halo exchange 1 has not ended") == 0);
+    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_compare(NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
     dpar_text_init(&t, text, sizeof text);
     dpar_halo_exchange_report(NULL, &t);
     dpar_halo_exchange_report(x, NULL);
@@ -866,6 +893,115 @@ static void sentences(dpar_comm *c)
     CHECK_INT(dpar_spatial_outputs(NULL, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+/* The last rank gives something else than the others: all hear what, of whom, and both numbers. */
+static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpar_halo_options *o,
+                    const char *what, const char *others, const char *last)
+{
+    static unsigned char usual[1 << 16];
+    void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    char word[2][200];
+    int32_t r, same = 0;
+    why.text[0] = 0;
+    CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, n, o, &x, &why), DPAR_E_MISMATCH);
+    for (r = 0; r < c->size - 1; r++) {
+        (void)snprintf(word[0], sizeof word[0], "%s is %s on rank %d, %s on rank %d", what, others,
+                       (int)r, last, (int)c->size - 1);
+        (void)snprintf(word[1], sizeof word[1], "%s is not the same on ranks %d and %d", what,
+                       (int)r, (int)c->size - 1);
+        same |= strcmp(why.text, word[others == NULL]) == 0;
+    }
+    CHECK(same);
+    if (!same) {
+        printf("    \"%s\" says nothing of \"%s\"\n", why.text, what);
+    }
+}
+
+static void disagreements(dpar_comm *c)
+{
+    const int last = c->rank == c->size - 1;
+    int64_t cuts[9];
+    double at[4 * 3 * (COLUMNS + 2)], more[4 * 3 * (COLUMNS + 2)];
+    dpar_halo h = two_rows(c);
+    const dpar_halo plain = h;
+    dpar_halo_field f[2];
+    dpar_halo_options o;
+    int32_t i;
+    memset(f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    f[0].halo = f[1].halo = &h;
+    f[0].data = at;
+    f[1].data = more;
+    differs(c, f, last ? 2 : 1, NULL, "the number of fields", "1", "2");
+    o.way = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
+    differs(c, f, 1, &o, "options.way", "0", "2");
+    o.way = DPAR_HALO_AUTO;
+    o.tag = last ? 5 : 4;
+    differs(c, f, 1, &o, "options.tag", "4", "5");
+    f[1].components = last ? 3 : 0;
+    differs(c, f, 2, NULL, "field 1: components", "1", "3");
+    f[1].components = 1;
+    h.high[0] = last ? 0 : 1;
+    differs(c, f, 2, NULL, "field 0: halo.high[0]", "1", "0");
+    h = plain;
+    h.grid.extent[1] += last;
+    differs(c, f, 2, NULL, "field 0: halo.grid.extent[1]", "7", "8");
+    h = plain;
+    h.periodic = last ? 3 : 1;
+    differs(c, f, 1, NULL, "field 0: halo.periodic", "1", "3");
+    h = plain;
+    h.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
+    differs(c, f, 1, NULL, "field 0: the rule of placement 0 of halo.grid", "0", "1");
+    for (i = 0; i <= c->size; i++) {
+        cuts[i] = 2 * (int64_t)i - (last && i == 1);
+    }
+    h.grid.axis[0].rule = DPAR_RAGGED;
+    h.grid.axis[0].cuts = cuts;
+    differs(c, f, 1, NULL, "field 0: the list of cuts of placement 0 of halo.grid", NULL, NULL);
+}
+
+/* An engine whose messages mix with those of another operation, as MPI's may: every number is 0,
+ * or as large as can be. */
+static dpar_status mixed_up(dpar_comm *c, const dpar_call *call)
+{
+    memset(call->out, *(const int *)c->context, (size_t)call->count * 8);
+    return DPAR_OK;
+}
+
+/* Such an answer is never taken for what ranks agree on. */
+static void nonsense(void)
+{
+    int64_t bytes = 0, all = 0;
+    int answer;
+    dpar_comm c;
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    double at[64];
+    void *memory;
+    memset(&c, 0, sizeof c);
+    memset(&f, 0, sizeof f);
+    c.size = 2;
+    c.rank = 1;
+    c.engine.run = mixed_up;
+    c.context = &answer;
+    h = two_rows(&c);
+    f.halo = &h;
+    f.data = at;
+    CHECK_INT(dpar_halo_exchange_bytes(&c, &f, 1, NULL, &bytes, &why), DPAR_OK);
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    for (answer = 0; answer < 256; answer += 127) { /* 0, 0x7f7f..., 0xfefe... */
+        why.text[0] = 0;
+        CHECK_INT(dpar_all_reduce(&c, &bytes, &all, 1, DPAR_I64, DPAR_MIN, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_init(memory, bytes, &c, &f, 1, NULL, &x, &why),
+                  DPAR_E_MISMATCH);
+        CHECK(strstr(why.text, "another rank called another operation") != NULL);
+    }
     free(memory);
 }
 
@@ -1404,6 +1540,7 @@ static int each(dpar_comm *c, void *arg)
         nodes(c);
     }
     if (c->size > 1) {
+        disagreements(c);
         early(c, (int32_t *)arg);
         crowd(c);
         broken_device(c);
@@ -1418,6 +1555,7 @@ int main(int argc, char **argv)
     CHECK(word != MAP_FAILED);
     memset(&o, 0, sizeof o);
     boxes();
+    nonsense();
     if (argc == 1) {
         o.timeout_s = 60;
         on_ranks(4, ", one late", latecomer, word, &o);
