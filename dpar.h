@@ -4337,10 +4337,11 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
- * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
- * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages a peer: once, not
- * each step. */
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it (E_ARG); how long
+ * other arrays are nobody knows but you. Staging memory comes from dpar_comm_alloc. COLLECTIVE over
+ * c: all ranks give the same fields (their number, types, points, widths; E_MISMATCH else), each
+ * its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages
+ * a peer: once, not each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
@@ -7025,6 +7026,9 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
 
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
+ * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* 0 where [at, at + bytes) is not memory that all can reach. */
 DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
 DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
@@ -39515,12 +39519,32 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     }
 }
 
+/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
+{
+    int64_t within;
+    int32_t p;
+    for (p = 0; p < 2 * n && w; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) &&
+            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "field #: its elements on rank # take # bytes from the first to the "
+                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
+                "lies: # bytes)",
+                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
 static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
-                                         const dpari_hx_size *z, void *memory, int64_t bytes,
-                                         int32_t later, dpar_why *why)
+                                         const dpar_comm *node, const dpari_hx_size *z,
+                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
 {
-    int64_t need = 0;
+    int64_t need = 0, *span;
     dpar_status st;
     (void)dpari_hx_layout(z, NULL, &need);
     if (!memory) {
@@ -39537,9 +39561,14 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
         return DPAR_OK;
     }
     st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
-    return st != DPAR_OK ? st
-                         : dpari_hx_disjoint(fields, z->fields, c->rank,
-                                             dpari_hx_layout(z, memory, &need)->span, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    span = dpari_hx_layout(z, memory, &need)->span;
+    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
 DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
@@ -39559,7 +39588,9 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
-    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
+    st = st == DPAR_OK
+             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
+             : st;
     st = dpari_hx_agree_on_fields(c, st, fields, n, &o, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
@@ -52427,9 +52458,9 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     return DPAR_OK;
 }
 
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+/* The first allocation that begins at `at` of the mapping or later. */
+static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 {
-    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
     int32_t low = 0, high = w->used_count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
@@ -52439,6 +52470,33 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
             high = middle;
         }
     }
+    return low;
+}
+
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+{
+    const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const dpari_used *u;
+    int32_t i;
+    low -= (int64_t)(uintptr_t)w->segment.base;
+    high -= (int64_t)(uintptr_t)w->segment.base;
+    *within = 0;
+    if (low >= high || high <= heap || low >= heap + w->head->heap_bytes) {
+        return 1;
+    }
+    i = dpari_heap_find(w, low + 1);
+    u = i > 0 ? &w->used[i - 1] : NULL;
+    if (u == NULL || low >= u->begin + u->bytes) {
+        return 0;
+    }
+    *within = u->bytes;
+    return high <= u->begin + u->bytes;
+}
+
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+{
+    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
+    const int32_t low = dpari_heap_find(w, at);
     if (low == w->used_count || w->used[low].begin != at) {
         return;
     }

@@ -2003,12 +2003,32 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     }
 }
 
+/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
+{
+    int64_t within;
+    int32_t p;
+    for (p = 0; p < 2 * n && w; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) &&
+            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "field #: its elements on rank # take # bytes from the first to the "
+                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
+                "lies: # bytes)",
+                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
 static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
-                                         const dpari_hx_size *z, void *memory, int64_t bytes,
-                                         int32_t later, dpar_why *why)
+                                         const dpar_comm *node, const dpari_hx_size *z,
+                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
 {
-    int64_t need = 0;
+    int64_t need = 0, *span;
     dpar_status st;
     (void)dpari_hx_layout(z, NULL, &need);
     if (!memory) {
@@ -2025,9 +2045,14 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
         return DPAR_OK;
     }
     st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
-    return st != DPAR_OK ? st
-                         : dpari_hx_disjoint(fields, z->fields, c->rank,
-                                             dpari_hx_layout(z, memory, &need)->span, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    span = dpari_hx_layout(z, memory, &need)->span;
+    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
 DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
@@ -2047,7 +2072,9 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
-    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
+    st = st == DPAR_OK
+             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
+             : st;
     st = dpari_hx_agree_on_fields(c, st, fields, n, &o, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {

@@ -156,10 +156,11 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
- * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
- * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages a peer: once, not
- * each step. */
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it (E_ARG); how long
+ * other arrays are nobody knows but you. Staging memory comes from dpar_comm_alloc. COLLECTIVE over
+ * c: all ranks give the same fields (their number, types, points, widths; E_MISMATCH else), each
+ * its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages
+ * a peer: once, not each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,

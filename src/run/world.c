@@ -486,9 +486,9 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     return DPAR_OK;
 }
 
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+/* The first allocation that begins at `at` of the mapping or later. */
+static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 {
-    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
     int32_t low = 0, high = w->used_count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
@@ -498,6 +498,33 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
             high = middle;
         }
     }
+    return low;
+}
+
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+{
+    const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const dpari_used *u;
+    int32_t i;
+    low -= (int64_t)(uintptr_t)w->segment.base;
+    high -= (int64_t)(uintptr_t)w->segment.base;
+    *within = 0;
+    if (low >= high || high <= heap || low >= heap + w->head->heap_bytes) {
+        return 1;
+    }
+    i = dpari_heap_find(w, low + 1);
+    u = i > 0 ? &w->used[i - 1] : NULL;
+    if (u == NULL || low >= u->begin + u->bytes) {
+        return 0;
+    }
+    *within = u->bytes;
+    return high <= u->begin + u->bytes;
+}
+
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+{
+    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
+    const int32_t low = dpari_heap_find(w, at);
     if (low == w->used_count || w->used[low].begin != at) {
         return;
     }

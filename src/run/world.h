@@ -150,6 +150,9 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
 
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
+ * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* 0 where [at, at + bytes) is not memory that all can reach. */
 DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
 DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);

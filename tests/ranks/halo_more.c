@@ -1005,6 +1005,52 @@ static void nonsense(void)
     free(memory);
 }
 
+/* Registered memory knows how much of it there is: an array that is longer is refused, on all
+ * ranks; one whose rows beyond the physical ends alone are missing is not. */
+static void too_short(dpar_comm *c)
+{
+    const int64_t page = sysconf(_SC_PAGESIZE), point = page / COLUMNS / 8 + 1;
+    const int last = c->rank == c->size - 1;
+    dpar_halo h = two_rows(c);
+    dpar_halo_field f;
+    dpar_halo_exchange *x;
+    void *at[3], *plan = NULL;
+    char word[120];
+    int32_t i;
+    memset(&f, 0, sizeof f);
+    f.halo = &h;
+    f.components = (int32_t)point; /* a row: more than a page, less than two */
+    for (i = 0; i < 3; i++) {
+        CHECK_INT(dpar_comm_alloc(c, (i == 0 ? 8 : i == 1 ? 5 : 3) * page, &at[i]), DPAR_OK);
+    }
+    f.data = at[0];
+    x = plan_of(c, &f, 1, NULL, &plan);
+    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(plan);
+    (void)snprintf(word, sizeof word, "on rank %d take %d bytes", (int)c->size - 1,
+                   (int)(4 * COLUMNS * 8 * point));
+    f.data = last ? (unsigned char *)at[0] + 5 * page : at[0]; /* ends in the next one */
+    refused(c, &f, NULL, DPAR_E_ARG, word);
+    f.data = last ? at[2] : at[0];
+    refused(c, &f, NULL, DPAR_E_ARG, word);
+    (void)snprintf(word, sizeof word, "(where the first lies: %d bytes)", (int)(3 * page));
+    refused(c, &f, NULL, DPAR_E_ARG, word);
+    dpar_comm_release(c, at[2]);
+    refused(c, &f, NULL, DPAR_E_ARG, "(where the first lies: 0 bytes)");
+    if (c->size == 1) { /* nothing is exchanged but over the ends */
+        h.periodic = 0;
+        f.stride[1] = point;
+        f.stride[0] = COLUMNS * point;
+        f.data = at[1]; /* two rows */
+        x = plan_of(c, &f, 1, NULL, &plan);
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(plan);
+    }
+    dpar_comm_release(c, at[0]);
+    dpar_comm_release(c, at[1]);
+}
+
 /* ---- the fastest way ------------------------------------------------------------------------- */
 
 static dpar_status (*quick_batch)(dpar_comm *, const dpar_call *, int32_t, dpar_work *);
@@ -1532,6 +1578,7 @@ static int each(dpar_comm *c, void *arg)
     overlaps(c);
     nothing_allocated(c);
     sentences(c);
+    too_short(c);
     if (c->size <= 3) {
         tunes(c, 0, 0);
         tunes(c, 1, 1);
