@@ -4271,8 +4271,9 @@ typedef struct dpar_halo_field {
      * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
      * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
-    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array; else
-                                      not looked at */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array (all
+                                      0: data is its address, halos lie before it too); else not
+                                      looked at */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
@@ -4383,7 +4384,8 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
  * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
- * after one that failed: its status. */
+ * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
+ * it: no call may have such a plan any more. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* What a rank sends to one peer at each exchange. */
@@ -39552,10 +39554,11 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                          "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
     }
     if (bytes < need || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: # are there, # behind such "
-                         "an address",
-                         need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
+            "# modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
     }
     if (later) {
         return DPAR_OK;

@@ -1040,7 +1040,8 @@ module dpar
         ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
         ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! with strides: index of the first own point in the array.
+        ! with strides: index of the first own point in the array (all 0: data is its address, halos
+        ! lie before it too).
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
         ! address of index 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr

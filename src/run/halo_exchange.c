@@ -2036,10 +2036,11 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                          "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
     }
     if (bytes < need || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: # are there, # behind such "
-                         "an address",
-                         need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
+            "# modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
     }
     if (later) {
         return DPAR_OK;

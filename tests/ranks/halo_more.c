@@ -866,7 +866,7 @@ static void sentences(dpar_comm *c)
     (void)snprintf(word, sizeof word, "%d bytes of memory, ", (int)bytes);
     CHECK(strncmp(why.text, word, strlen(word)) == 0 && strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
-    CHECK(strstr(why.text, "8 behind such an address") != NULL);
+    CHECK(strstr(why.text, "the address is 8 modulo 64") != NULL);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_exchange_begin_adjoint(x, 99), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "operation 99") != NULL);
