@@ -7373,6 +7373,39 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 
 enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
 
+DPARI_FN int dpari_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+DPARI_FN int dpari_is_wide(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32;
+}
+
+/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+DPARI_FN int dpari_narrows(int32_t from, int32_t to)
+{
+    return (from == DPAR_F64 && to == DPAR_F32) ||
+           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
+}
+
+/* One element of a wide type. */
+DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = v;
+    } else {
+        ((float *)data)[at] = (float)v;
+    }
+}
+
 /* Bits from one type to another. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
@@ -32964,14 +32997,9 @@ DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
     return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
-static int dpari_optim_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    if (o == NULL || !dpari_optim_float(weight_type)) {
+    if (o == NULL || !dpari_is_float(weight_type)) {
         return -1;
     }
     if (o->moment_type == 0) {
@@ -33150,7 +33178,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     dpari_optim_now now;
     int64_t i;
     if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
-        !dpari_optim_float(p->gradient_type) ||
+        !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;
@@ -33225,35 +33253,11 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static int dpari_mem_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
-static int dpari_mem_wide(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32;
-}
-
-static double dpari_mem_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-static void dpari_mem_put(void *data, int32_t type, int64_t at, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = v;
-    } else {
-        ((float *)data)[at] = (float)v;
-    }
-}
-
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
-    const int floats = dpari_mem_float(s->to_type) && dpari_mem_float(s->from_type);
+    const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->add != 0 && s->add != 1) || dpar_type_bytes(s->to_type) == 0 ||
         (s->stochastic != 0 && s->stochastic != 1) || (s->count > 0 && s->to == NULL)) {
@@ -33263,7 +33267,7 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
         return s->to_type == DPAR_BF16 && !s->add && (s->from == NULL || floats);
     }
     if (s->from == NULL) {
-        return dpari_mem_float(s->to_type) || (none && !s->add);
+        return dpari_is_float(s->to_type) || (none && !s->add);
     }
     return floats || (s->to_type == s->from_type && one && !s->add);
 }
@@ -33389,8 +33393,7 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     int64_t i, p;
     (void)ctx;
     if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        !dpari_mem_float(r->to_type) || !dpari_mem_float(r->from_type) ||
-        !dpari_mem_wide(r->sums) ||
+        !dpari_is_float(r->to_type) || !dpari_is_float(r->from_type) || !dpari_is_wide(r->sums) ||
         (r->sums == DPAR_F32 && (r->to_type == DPAR_F64 || r->from_type == DPAR_F64)) ||
         r->op < DPAR_SUM || r->op > DPAR_MIN || (r->add != 0 && r->add != 1) ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
@@ -33415,7 +33418,7 @@ static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
 {
     int64_t at;
     (void)ctx;
-    if (f->count < 0 || !dpari_mem_float(f->type) || f->found == NULL ||
+    if (f->count < 0 || !dpari_is_float(f->type) || f->found == NULL ||
         (f->count > 0 && f->in == NULL) || (f->keep != 0 && f->keep != 1)) {
         return DPAR_E_ARG;
     }
@@ -33431,7 +33434,7 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
     double sum;
     (void)ctx;
-    if (s->count < 0 || !dpari_mem_float(s->type) || s->sum == NULL ||
+    if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
         (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
         return DPAR_E_ARG;
     }
@@ -33604,7 +33607,7 @@ DPARI_API dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
 {
     int64_t i;
     (void)ctx;
-    if (s->rows < 0 || s->width < 0 || !dpari_mem_wide(s->type) ||
+    if (s->rows < 0 || s->width < 0 || !dpari_is_wide(s->type) ||
         !dpari_mem_index_fits(&s->index, s->rows) ||
         (s->rows > 0 && s->width > 0 && (s->to == NULL || s->from == NULL))) {
         return DPAR_E_ARG;
@@ -33628,7 +33631,8 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
         dpari_zero(sum, sizeof sum);
         for (j = t * c->k; j < t * c->k + c->k; j++) {
             const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
-            const double by = c->weight == NULL ? 1.0 : dpari_mem_get(c->weight, c->weight_type, j);
+            const double by =
+                c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
             if (row >= 0) {
                 dpari_elements_load(x, c->from, row * c->width + at, n, c->from_type);
                 for (i = 0; i < n; i++) {
@@ -33644,8 +33648,8 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
-    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_mem_float(c->to_type) ||
-        !dpari_mem_float(c->from_type) || (c->weight != NULL && !dpari_mem_wide(c->weight_type)) ||
+    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+        !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
         !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
         (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
         return DPAR_E_ARG;
@@ -33661,8 +33665,8 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
     double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
     int64_t i, j, n, at;
     (void)ctx;
-    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_mem_wide(d->to_type) ||
-        !dpari_mem_float(d->type) ||
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+        !dpari_is_float(d->type) ||
         (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
         return DPAR_E_ARG;
@@ -33679,7 +33683,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
                 sum += a[j] * b[j];
             }
         }
-        dpari_mem_put(d->to, d->to_type, i, sum);
+        dpari_element_put(d->to, d->to_type, i, sum);
     }
     return DPAR_OK;
 }
@@ -33756,14 +33760,14 @@ static void dpari_xent_part(const dpar_mem_xent *e, int64_t token)
         below += dpari_xent_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
-        own = (1.0 - e->smoothing) * dpari_mem_get(e->logits, e->type, at + row);
+        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
     }
     if (e->smoothing > 0.0) { /* else 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
-    dpari_mem_put(e->own, e->type, 3 * token, most);
-    dpari_mem_put(e->own, e->type, 3 * token + 1, below);
-    dpari_mem_put(e->own, e->type, 3 * token + 2, own);
+    dpari_element_put(e->own, e->type, 3 * token, most);
+    dpari_element_put(e->own, e->type, 3 * token + 1, below);
+    dpari_element_put(e->own, e->type, 3 * token + 2, own);
 }
 
 /* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
@@ -33774,18 +33778,18 @@ static double dpari_xent_unite(const dpar_mem_xent *e, int64_t token, double *su
     int32_t r;
     for (r = 0; r < e->ranks; r++) {
         const int64_t at = 3 * (r * e->tokens + token);
-        const double m = dpari_mem_get(e->all, e->type, at);
-        own += dpari_mem_get(e->all, e->type, at + 2);
-        if (!(dpari_mem_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+        const double m = dpari_element_get(e->all, e->type, at);
+        own += dpari_element_get(e->all, e->type, at + 2);
+        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
             most = m;
             first = 0;
         }
     }
     for (r = 0; r < e->ranks; r++) {
         const int64_t at = 3 * (r * e->tokens + token);
-        const double s = dpari_mem_get(e->all, e->type, at + 1);
+        const double s = dpari_element_get(e->all, e->type, at + 1);
         if (!(s <= 0.0)) {
-            sum += s * dpari_exp(dpari_mem_get(e->all, e->type, at) - most);
+            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
         }
     }
     *subtracted = own;
@@ -33823,7 +33827,8 @@ static void dpari_xent_run(const dpar_mem_xent *e, int64_t lo, int64_t hi, doubl
     for (; lo < hi; lo += some) {
         some = dpari_xent_read(e, lo, hi, part);
         for (i = 0; i < some; i++) {
-            dpari_mem_put(e->logits, e->type, lo + i, factor * dpari_exp(part[i] - lse) - smooth);
+            dpari_element_put(e->logits, e->type, lo + i,
+                              factor * dpari_exp(part[i] - lse) - smooth);
         }
     }
 }
@@ -33835,7 +33840,7 @@ static void dpari_xent_gradient(const dpar_mem_xent *e, int64_t token)
     const int counts = dpari_xent_counts(e, target);
     const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
     const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
-    double hot = row >= 0 ? dpari_mem_get(e->logits, e->type, at + row) : 0.0;
+    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     int64_t done = 0; /* columns that stand for tokens and come before */
     int32_t w;
@@ -33848,14 +33853,14 @@ static void dpari_xent_gradient(const dpar_mem_xent *e, int64_t token)
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
     if (row >= 0 && counts) { /* in f64: they nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
-        dpari_mem_put(e->logits, e->type, at + row, hot);
+        dpari_element_put(e->logits, e->type, at + row, hot);
     }
 }
 
 static int dpari_xent_fits(const dpar_mem_xent *e)
 {
     const int some = e->tokens > 0, wide = some && e->rows > 0;
-    if (e->tokens < 0 || e->rows < 0 || !dpari_mem_wide(e->type) || e->lo[0] < 0 ||
+    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
         e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
         !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
         e->smoothing > 1.0) {
@@ -33893,7 +33898,7 @@ DPARI_API dpar_status dpari_mem_xent(void *ctx, const dpar_mem_xent *e)
 static dpar_status dpari_mem_merge(void *ctx, const dpar_mem_merge *m)
 {
     (void)ctx;
-    if (!dpari_mem_wide(m->type) || m->rows < 0 || m->values < 0 ||
+    if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
         (m->rows > 0 && (m->lse == NULL || m->more_lse == NULL)) ||
         (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
         return DPAR_E_ARG;
@@ -34034,7 +34039,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
         }
         points = m->extent[d] == 0 ? 0 : points;
     }
-    return dpari_mem_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
+    return dpari_is_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
            (m->add == 0 || m->add == 1) && !(m->planes > 0 && points > 0 && m->x == NULL) &&
            !(sets > 0 && m->to == NULL);
 }
@@ -34186,7 +34191,7 @@ static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    return q->count >= 0 && q->block >= 1 && dpari_mem_float(q->type) &&
+    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
            (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
            q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
            (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));
@@ -37099,9 +37104,7 @@ static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
 /* Integers have no such sums on a device. */
 static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
 {
-    const int floats =
-        m->type == DPAR_F64 || m->type == DPAR_F32 || m->type == DPAR_BF16 || m->type == DPAR_F16;
-    return !hard || floats || m->c->mem == NULL
+    return !hard || dpari_is_float(m->type) || m->c->mem == NULL
                ? DPAR_OK
                : dpari_say(DPAR_E_ARG, why,
                            "averages and products of integers (type #) are not made in a device's "
@@ -37618,12 +37621,6 @@ DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
     return f->vector && (turn == 2 || turned);
 }
 
-static int dpari_hx_narrows(int32_t from, int32_t to)
-{
-    return (from == DPAR_F64 && to == DPAR_F32) ||
-           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
-}
-
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
 {
@@ -37702,7 +37699,7 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     if (dpar_type_bytes(f->type) == 0) {
         return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
     }
-    if (f->narrow && !dpari_hx_narrows(f->type, f->wire)) {
+    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
         return dpari_say_word(
             DPAR_E_ARG, why,
             "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
@@ -40654,8 +40651,6 @@ static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **co
                                            dpar_why *why)
 {
     const int32_t type = p->layer.type;
-    const int floats =
-        type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
     dpar_mem_span s;
     dpar_status st;
     int32_t d, lowest = 0;
@@ -40678,7 +40673,7 @@ static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **co
     s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
     s.count = 1;
     dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
-    return floats || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+    return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
@@ -41286,7 +41281,7 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
-    if (n->type != DPAR_F32 && n->type != DPAR_F64) {
+    if (!dpari_is_wide(n->type)) {
         return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
                          0, 0, 0);
     }
@@ -41307,14 +41302,9 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
 
 /* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
 
-static double dpari_norm_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
 static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
 {
-    return m->scale != NULL ? dpari_norm_get(m->scale, m->type, plane % m->channels) : 1.0;
+    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
 }
 
 /* The set that a plane belongs to. */
@@ -41431,7 +41421,7 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
     const double b =
-        m->shift != NULL ? dpari_norm_get(m->shift, m->type, plane % m->channels) : 0.0;
+        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
     double part[DPARI_NORM_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
@@ -41540,7 +41530,7 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
         negative = m->extent[d] < 0;
     }
     if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
-        (m->type != DPAR_F64 && m->type != DPAR_F32) || m->planes < 0 || m->channels < 1 ||
+        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
         m->planes % m->channels != 0 || m->groups < 0 ||
         (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
         return 0;
@@ -41764,12 +41754,11 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
                          "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
                          0);
     }
-    if (o->type != DPAR_F64 && o->type != DPAR_F32 && o->type != DPAR_F16 && o->type != DPAR_BF16) {
+    if (!dpari_is_float(o->type)) {
         return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
                          o->type, 0, 0, 0);
     }
-    if (o->narrow && !(o->type == DPAR_F64 && o->wire == DPAR_F32) &&
-        !(o->type == DPAR_F32 && (o->wire == DPAR_F16 || o->wire == DPAR_BF16))) {
+    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
         return dpari_say(DPAR_E_ARG, why,
                          "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
                          o->wire, 0, 0);
@@ -42374,23 +42363,16 @@ static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
     return dpar_optimizer_moment_type(&o->optimizer, o->type);
 }
 
-static int dpari_fsdp_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
 {
-    const int narrow =
-        dpari_fsdp_float(o->compute) && ((o->type == DPAR_F64 && o->compute == DPAR_F32) ||
-                                         (o->type == DPAR_F32 && dpar_type_bytes(o->compute) == 2));
-    if (!dpari_fsdp_float(o->type) || (o->compute != o->type && !narrow)) {
+    if (!dpari_is_float(o->type) ||
+        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
         return dpari_say(DPAR_E_ARG, why,
                          "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
                          "bf16 or f16",
                          o->type, o->compute, 0, 0);
     }
-    if (!dpari_fsdp_float(o->gradient) ||
+    if (!dpari_is_float(o->gradient) ||
         (o->gradient != o->compute &&
          dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
         return dpari_say(DPAR_E_ARG, why,
@@ -43579,20 +43561,6 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
 /* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
 
-static double dpari_tensor_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-static void dpari_tensor_put(void *data, int32_t type, int64_t at, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = v;
-    } else {
-        ((float *)data)[at] = (float)v;
-    }
-}
-
 /* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
                               int64_t down, int32_t lanes, int32_t deep)
@@ -43648,9 +43616,9 @@ static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t 
             const int64_t at = (i0 + i) * p->ldc + j0 + j;
             double v = p->alpha * sum[i * DPARI_MATMUL_TILE + j];
             if (p->beta < 0.0 || p->beta > 0.0) {
-                v += p->beta * dpari_tensor_get(p->c, p->type, at);
+                v += p->beta * dpari_element_get(p->c, p->type, at);
             }
-            dpari_tensor_put(p->c, p->type, at, v);
+            dpari_element_put(p->c, p->type, at, v);
         }
     }
 }
@@ -43679,8 +43647,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 {
     int64_t i, j;
     (void)user;
-    if ((call->type != DPAR_F64 && call->type != DPAR_F32) || call->m < 0 || call->n < 0 ||
-        call->k < 0) {
+    if (!dpari_is_wide(call->type) || call->m < 0 || call->n < 0 || call->k < 0) {
         return DPAR_E_ARG;
     }
     for (i = 0; i < call->m; i += DPARI_MATMUL_TILE) {
@@ -43701,7 +43668,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
     if (t == NULL || c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
     }
-    if (type != DPAR_F64 && type != DPAR_F32) {
+    if (!dpari_is_wide(type)) {
         return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
                          0);
     }
@@ -43749,7 +43716,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
 static dpar_status dpari_tensor_check(const dpar_tensor *t)
 {
     const int32_t rule = t->tokens.rule;
-    if ((t->type != DPAR_F64 && t->type != DPAR_F32) || t->tokens.parts != t->comm->size) {
+    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "layers of type # on # ranks, tokens cut in # parts", t->type,
                                    t->comm->size, t->tokens.parts, 0);
@@ -43857,15 +43824,15 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     for (first = 0; first < n && sum != NULL; first += SOME) {
         const int64_t some = dpari_least(SOME, n - first);
         for (j = 0; j < some; j++) {
-            part[j] = add ? dpari_tensor_get(sum, type, first + j) : 0.0;
+            part[j] = add ? dpari_element_get(sum, type, first + j) : 0.0;
         }
         for (i = 0; i < rows; i++) {
             for (j = 0; j < some; j++) {
-                part[j] += dpari_tensor_get(dy, type, i * n + first + j);
+                part[j] += dpari_element_get(dy, type, i * n + first + j);
             }
         }
         for (j = 0; j < some; j++) {
-            dpari_tensor_put(sum, type, first + j, part[j]);
+            dpari_element_put(sum, type, first + j, part[j]);
         }
     }
 }
@@ -44455,7 +44422,7 @@ DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, doub
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
             const int64_t at = i * r->columns + j;
-            dpari_tensor_put(y, type, at, u < p ? 0.0 : factor * dpari_tensor_get(x, type, at));
+            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
         }
     }
 }
@@ -44467,7 +44434,7 @@ DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double 
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_tensor_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
+            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
         }
     }
 }
@@ -44479,7 +44446,7 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_tensor_put(y, type, i * r->columns + j, mean + deviation * z);
+            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
         }
     }
 }
@@ -44537,11 +44504,10 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
                          0);
     }
-    if (a.type != DPAR_F64 && a.type != DPAR_F32 && a.type != DPAR_BF16 && a.type != DPAR_F16) {
+    if (!dpari_is_float(a.type)) {
         return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
     }
-    if (a.type != DPAR_F64 && a.type != DPAR_F32 &&
-        (layer->forward == NULL || layer->backward == NULL)) {
+    if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
                          0, 0, 0);
     }
@@ -44783,21 +44749,6 @@ static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Of DPAR_F64 or DPAR_F32. */
-static double dpari_seq_get(const void *x, int64_t at, int32_t type)
-{
-    return type == DPAR_F64 ? ((const double *)x)[at] : (double)((const float *)x)[at];
-}
-
-static void dpari_seq_set(void *x, int64_t at, int32_t type, double value)
-{
-    if (type == DPAR_F64) {
-        ((double *)x)[at] = value;
-    } else {
-        ((float *)x)[at] = (float)value;
-    }
-}
-
 static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
 {
     double sum = 0.0;
@@ -44843,12 +44794,12 @@ static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to
     float half[DPARI_SEQ_PART];
     const void *x = from;
     int64_t i;
-    if (type != DPAR_F64 && type != DPAR_F32) {
+    if (!dpari_is_wide(type)) {
         dpari_kern_convert(half, DPAR_F32, from, type, n);
         x = half;
     }
     for (i = 0; i < n; i++) {
-        to[i] = dpari_seq_get(x, i, dpari_seq_sums(type));
+        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
     }
 }
 
@@ -44902,7 +44853,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     dpar_attention_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
-        dpari_seq_set(call->lse, row, a->type, dpari_seq_nothing);
+        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
@@ -44922,7 +44873,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
         }
     }
     dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
-    dpari_seq_set(call->lse, row, a->type, most + dpari_log(sum));
+    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
 DPAR_API void dpar_attention_block(const dpar_attention_call *call)
@@ -44943,7 +44894,8 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
-    const double lse = dpari_seq_get(call->lse, row, t), delta = dpari_seq_get(call->delta, row, t);
+    const double lse = dpari_element_get(call->lse, t, row),
+                 delta = dpari_element_get(call->delta, t, row);
     double score[DPARI_SEQ_PART];
     int64_t lo, hi, j, n;
     dpar_attention_row(call, i, &lo, &hi);
@@ -44979,18 +44931,18 @@ DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, v
                                    const void *more, const void *more_lse)
 {
     int64_t i;
-    for (i = 0; i < rows && (type == DPAR_F64 || type == DPAR_F32); i++) {
-        const double a = dpari_seq_get(lse, i, type), b = dpari_seq_get(more_lse, i, type);
+    for (i = 0; i < rows && dpari_is_wide(type); i++) {
+        const double a = dpari_element_get(lse, type, i), b = dpari_element_get(more_lse, type, i);
         void *y = dpari_seq_at(out, i * values, type);
         const void *x = dpari_seq_in(more, i * values, type);
         if (a <= dpari_seq_nothing && !(b <= dpari_seq_nothing)) {
             dpari_kern_copy(y, x, values * dpar_type_bytes(type), 0);
-            dpari_seq_set(lse, i, type, b);
+            dpari_element_put(lse, type, i, b);
         } else if (!(b <= dpari_seq_nothing)) { /* NaN too: it must be seen */
             const double most = a > b ? a : b;
             const double e = dpari_exp(a - most), f = dpari_exp(b - most);
             dpari_seq_add(type, y, e / (e + f), f / (e + f), x, values);
-            dpari_seq_set(lse, i, type, most + dpari_log(e + f));
+            dpari_element_put(lse, type, i, most + dpari_log(e + f));
         }
     }
 }
@@ -45570,7 +45522,7 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
             dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
-        dpari_seq_set(p->delta, i, p->sums, sum);
+        dpari_element_put(p->delta, p->sums, i, sum);
     }
 }
 
@@ -45814,8 +45766,7 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
                          u->tokens.count, u->tokens.parts, h->ranks, 0);
     }
-    if (u->width < 1 || (u->type != DPAR_F64 && u->type != DPAR_F32 && u->type != DPAR_BF16 &&
-                         u->type != DPAR_F16)) {
+    if (u->width < 1 || !dpari_is_float(u->type)) {
         return dpari_say(DPAR_E_ARG, why, "width # of type #: at least 1; F64, F32, BF16, F16",
                          u->width, u->type, 0, 0);
     }
@@ -46304,20 +46255,6 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
-static double dpari_gate_get(const void *a, int32_t type, int64_t i)
-{
-    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
-}
-
-static void dpari_gate_put(void *a, int32_t type, int64_t i, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)a)[i] = v;
-    } else {
-        ((float *)a)[i] = (float)v;
-    }
-}
-
 static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
@@ -46328,7 +46265,7 @@ static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int give
         return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
                          g->score, 0, 0, 0);
     }
-    if (g->type != DPAR_F64 && g->type != DPAR_F32) {
+    if (!dpari_is_wide(g->type)) {
         return dpari_say(DPAR_E_ARG, why, "type # of a gate: F64 or F32", g->type, 0, 0, 0);
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
@@ -46349,7 +46286,7 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
     double most, sum = 0.0;
     int32_t e;
     for (e = 0; e < g->experts; e++) {
-        s[e] = dpari_gate_get(logits, g->type, at + e);
+        s[e] = dpari_element_get(logits, g->type, at + e);
     }
     most = s[0];
     for (e = 1; e < g->experts; e++) {
@@ -46431,8 +46368,8 @@ DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const
         dpari_gate_choose(g, biased, mine);
         norm = dpari_gate_norm(g, scratch, mine);
         for (j = 0; j < g->choices; j++) {
-            dpari_gate_put(weight, g->type, t * g->choices + j,
-                           dpari_gate_scale(g) * scratch[mine[j]] / norm);
+            dpari_element_put(weight, g->type, t * g->choices + j,
+                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
         }
     }
     return st;
@@ -46551,12 +46488,14 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     int32_t e, j;
     for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            mean += dpari_gate_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+            mean +=
+                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
         }
     }
     for (j = 0; dweight != NULL && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            d[chosen[j]] += by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
+            d[chosen[j]] +=
+                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
@@ -46595,7 +46534,7 @@ DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, cons
             const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
                                  : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
                                                                  : 1.0;
-            dpari_gate_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
     return st;
@@ -46660,9 +46599,7 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 1 || l->rows < 0 || l->width < 1 ||
-        (l->type != DPAR_F64 && l->type != DPAR_F32 && l->type != DPAR_BF16 &&
-         l->type != DPAR_F16)) {
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
                          l->rows, l->width, l->type);
@@ -46961,7 +46898,7 @@ static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing 
 /* Does choice a stay rather than b, by weight? */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
-    const double x = dpari_gate_get(weight, type, a), y = dpari_gate_get(weight, type, b);
+    const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
     return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
 }
 
@@ -47362,8 +47299,9 @@ static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_rou
         if (r->place[i] >= 0) {
             const int32_t e = r->expert[i];
             z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
-            z->by[z->n++] =
-                weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(&p->layer), i) : 1.0;
+            z->by[z->n++] = weight != NULL
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                : 1.0;
         }
     }
 }
@@ -47537,7 +47475,8 @@ static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
         next = dpari_expert_in(from, l, then / l->choices);
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(l));
-            dpari_expert_scale(at, row, l, dpari_gate_get(weight, dpari_expert_weights(l), mine));
+            dpari_expert_scale(at, row, l,
+                               dpari_element_get(weight, dpari_expert_weights(l), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
@@ -47785,7 +47724,7 @@ static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_ro
             sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
                                    dpari_expert_in(kept, l, r->place[i]), l);
         }
-        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
+        dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
     }
     return DPAR_OK;
 }
@@ -50869,7 +50808,7 @@ static int32_t dpari_stride_loop_of(int64_t run)
 static void dpari_stride_negate(void *values, int64_t count, int32_t type)
 {
     const int32_t width = dpar_type_bytes(type);
-    const int real = type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
+    const int real = dpari_is_float(type);
     unsigned char *at = (unsigned char *)values;
     int64_t i;
     for (i = 0; i < count; i++, at += width) {

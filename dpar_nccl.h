@@ -1045,11 +1045,6 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-static int dpari_nccl_floats(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 /* An operation while it is enqueued: the first code that is no success stays. */
 typedef struct dpari_nccl_run {
     dpari_nccl_ctx *c;
@@ -1435,7 +1430,7 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
             x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
     } else if (!call->varies && call->count == 0) {
         return;
-    } else if (reduces && x->c->world->options.exact && dpari_nccl_floats(call->type)) {
+    } else if (reduces && x->c->world->options.exact && dpari_is_float(call->type)) {
         dpari_nccl_reduce_exactly(x);
     } else if (kind == DPAR_ALL_TO_ALL && call->in == call->out) {
         dpari_nccl_exchange_in_place(x);
@@ -1756,7 +1751,7 @@ static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int3
                                  "captured in a graph");
     }
     if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
-        !dpari_nccl_floats(call->type)) {
+        !dpari_is_float(call->type)) {
         return dpari_nccl_refuse(c, DPAR_E_ARG,
                                  "averages of integers in the device's memory: NCCL has none that "
                                  "round towards zero; sum them and divide");

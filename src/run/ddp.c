@@ -7,6 +7,7 @@
 #include "../index/flat.h"
 #include "agree.h"
 #include "comm.h"
+#include "elements.h"
 #include "kernel.h"
 #include "mem_run.h"
 #include "world.h"
@@ -58,12 +59,11 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
                          "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
                          0);
     }
-    if (o->type != DPAR_F64 && o->type != DPAR_F32 && o->type != DPAR_F16 && o->type != DPAR_BF16) {
+    if (!dpari_is_float(o->type)) {
         return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
                          o->type, 0, 0, 0);
     }
-    if (o->narrow && !(o->type == DPAR_F64 && o->wire == DPAR_F32) &&
-        !(o->type == DPAR_F32 && (o->wire == DPAR_F16 || o->wire == DPAR_BF16))) {
+    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
         return dpari_say(DPAR_E_ARG, why,
                          "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
                          o->wire, 0, 0);

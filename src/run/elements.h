@@ -10,6 +10,39 @@
 
 enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
 
+DPARI_FN int dpari_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+DPARI_FN int dpari_is_wide(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32;
+}
+
+/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+DPARI_FN int dpari_narrows(int32_t from, int32_t to)
+{
+    return (from == DPAR_F64 && to == DPAR_F32) ||
+           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
+}
+
+/* One element of a wide type. */
+DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = v;
+    } else {
+        ((float *)data)[at] = (float)v;
+    }
+}
+
 /* Bits from one type to another. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)

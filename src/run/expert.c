@@ -13,20 +13,6 @@
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
-static double dpari_gate_get(const void *a, int32_t type, int64_t i)
-{
-    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
-}
-
-static void dpari_gate_put(void *a, int32_t type, int64_t i, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)a)[i] = v;
-    } else {
-        ((float *)a)[i] = (float)v;
-    }
-}
-
 static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
@@ -37,7 +23,7 @@ static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int give
         return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
                          g->score, 0, 0, 0);
     }
-    if (g->type != DPAR_F64 && g->type != DPAR_F32) {
+    if (!dpari_is_wide(g->type)) {
         return dpari_say(DPAR_E_ARG, why, "type # of a gate: F64 or F32", g->type, 0, 0, 0);
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
@@ -58,7 +44,7 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
     double most, sum = 0.0;
     int32_t e;
     for (e = 0; e < g->experts; e++) {
-        s[e] = dpari_gate_get(logits, g->type, at + e);
+        s[e] = dpari_element_get(logits, g->type, at + e);
     }
     most = s[0];
     for (e = 1; e < g->experts; e++) {
@@ -140,8 +126,8 @@ DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const
         dpari_gate_choose(g, biased, mine);
         norm = dpari_gate_norm(g, scratch, mine);
         for (j = 0; j < g->choices; j++) {
-            dpari_gate_put(weight, g->type, t * g->choices + j,
-                           dpari_gate_scale(g) * scratch[mine[j]] / norm);
+            dpari_element_put(weight, g->type, t * g->choices + j,
+                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
         }
     }
     return st;
@@ -260,12 +246,14 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     int32_t e, j;
     for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            mean += dpari_gate_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+            mean +=
+                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
         }
     }
     for (j = 0; dweight != NULL && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            d[chosen[j]] += by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
+            d[chosen[j]] +=
+                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
@@ -304,7 +292,7 @@ DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, cons
             const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
                                  : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
                                                                  : 1.0;
-            dpari_gate_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
     return st;
@@ -369,9 +357,7 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 1 || l->rows < 0 || l->width < 1 ||
-        (l->type != DPAR_F64 && l->type != DPAR_F32 && l->type != DPAR_BF16 &&
-         l->type != DPAR_F16)) {
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
                          l->rows, l->width, l->type);
@@ -670,7 +656,7 @@ static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing 
 /* Does choice a stay rather than b, by weight? */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
-    const double x = dpari_gate_get(weight, type, a), y = dpari_gate_get(weight, type, b);
+    const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
     return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
 }
 
@@ -1071,8 +1057,9 @@ static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_rou
         if (r->place[i] >= 0) {
             const int32_t e = r->expert[i];
             z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
-            z->by[z->n++] =
-                weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(&p->layer), i) : 1.0;
+            z->by[z->n++] = weight != NULL
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                : 1.0;
         }
     }
 }
@@ -1246,7 +1233,8 @@ static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
         next = dpari_expert_in(from, l, then / l->choices);
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(l));
-            dpari_expert_scale(at, row, l, dpari_gate_get(weight, dpari_expert_weights(l), mine));
+            dpari_expert_scale(at, row, l,
+                               dpari_element_get(weight, dpari_expert_weights(l), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
@@ -1494,7 +1482,7 @@ static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_ro
             sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
                                    dpari_expert_in(kept, l, r->place[i]), l);
         }
-        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
+        dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
     }
     return DPAR_OK;
 }

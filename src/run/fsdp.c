@@ -94,23 +94,16 @@ static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
     return dpar_optimizer_moment_type(&o->optimizer, o->type);
 }
 
-static int dpari_fsdp_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
 {
-    const int narrow =
-        dpari_fsdp_float(o->compute) && ((o->type == DPAR_F64 && o->compute == DPAR_F32) ||
-                                         (o->type == DPAR_F32 && dpar_type_bytes(o->compute) == 2));
-    if (!dpari_fsdp_float(o->type) || (o->compute != o->type && !narrow)) {
+    if (!dpari_is_float(o->type) ||
+        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
         return dpari_say(DPAR_E_ARG, why,
                          "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
                          "bf16 or f16",
                          o->type, o->compute, 0, 0);
     }
-    if (!dpari_fsdp_float(o->gradient) ||
+    if (!dpari_is_float(o->gradient) ||
         (o->gradient != o->compute &&
          dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
         return dpari_say(DPAR_E_ARG, why,

@@ -10,6 +10,7 @@
 #include "../index/redistribute.h"
 #include "agree.h"
 #include "comm.h"
+#include "elements.h"
 #include "halo_plan.h"
 #include "kernel.h"
 #include "mem.h"
@@ -100,12 +101,6 @@ DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
     return f->vector && (turn == 2 || turned);
 }
 
-static int dpari_hx_narrows(int32_t from, int32_t to)
-{
-    return (from == DPAR_F64 && to == DPAR_F32) ||
-           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
-}
-
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
 {
@@ -184,7 +179,7 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     if (dpar_type_bytes(f->type) == 0) {
         return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
     }
-    if (f->narrow && !dpari_hx_narrows(f->type, f->wire)) {
+    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
         return dpari_say_word(
             DPAR_E_ARG, why,
             "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "

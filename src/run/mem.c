@@ -47,35 +47,11 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static int dpari_mem_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
-static int dpari_mem_wide(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32;
-}
-
-static double dpari_mem_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-static void dpari_mem_put(void *data, int32_t type, int64_t at, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = v;
-    } else {
-        ((float *)data)[at] = (float)v;
-    }
-}
-
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
-    const int floats = dpari_mem_float(s->to_type) && dpari_mem_float(s->from_type);
+    const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->add != 0 && s->add != 1) || dpar_type_bytes(s->to_type) == 0 ||
         (s->stochastic != 0 && s->stochastic != 1) || (s->count > 0 && s->to == NULL)) {
@@ -85,7 +61,7 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
         return s->to_type == DPAR_BF16 && !s->add && (s->from == NULL || floats);
     }
     if (s->from == NULL) {
-        return dpari_mem_float(s->to_type) || (none && !s->add);
+        return dpari_is_float(s->to_type) || (none && !s->add);
     }
     return floats || (s->to_type == s->from_type && one && !s->add);
 }
@@ -211,8 +187,7 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     int64_t i, p;
     (void)ctx;
     if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        !dpari_mem_float(r->to_type) || !dpari_mem_float(r->from_type) ||
-        !dpari_mem_wide(r->sums) ||
+        !dpari_is_float(r->to_type) || !dpari_is_float(r->from_type) || !dpari_is_wide(r->sums) ||
         (r->sums == DPAR_F32 && (r->to_type == DPAR_F64 || r->from_type == DPAR_F64)) ||
         r->op < DPAR_SUM || r->op > DPAR_MIN || (r->add != 0 && r->add != 1) ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
@@ -237,7 +212,7 @@ static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
 {
     int64_t at;
     (void)ctx;
-    if (f->count < 0 || !dpari_mem_float(f->type) || f->found == NULL ||
+    if (f->count < 0 || !dpari_is_float(f->type) || f->found == NULL ||
         (f->count > 0 && f->in == NULL) || (f->keep != 0 && f->keep != 1)) {
         return DPAR_E_ARG;
     }
@@ -253,7 +228,7 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
     double sum;
     (void)ctx;
-    if (s->count < 0 || !dpari_mem_float(s->type) || s->sum == NULL ||
+    if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
         (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
         return DPAR_E_ARG;
     }
@@ -426,7 +401,7 @@ DPARI_API dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
 {
     int64_t i;
     (void)ctx;
-    if (s->rows < 0 || s->width < 0 || !dpari_mem_wide(s->type) ||
+    if (s->rows < 0 || s->width < 0 || !dpari_is_wide(s->type) ||
         !dpari_mem_index_fits(&s->index, s->rows) ||
         (s->rows > 0 && s->width > 0 && (s->to == NULL || s->from == NULL))) {
         return DPAR_E_ARG;
@@ -450,7 +425,8 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
         dpari_zero(sum, sizeof sum);
         for (j = t * c->k; j < t * c->k + c->k; j++) {
             const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
-            const double by = c->weight == NULL ? 1.0 : dpari_mem_get(c->weight, c->weight_type, j);
+            const double by =
+                c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
             if (row >= 0) {
                 dpari_elements_load(x, c->from, row * c->width + at, n, c->from_type);
                 for (i = 0; i < n; i++) {
@@ -466,8 +442,8 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
-    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_mem_float(c->to_type) ||
-        !dpari_mem_float(c->from_type) || (c->weight != NULL && !dpari_mem_wide(c->weight_type)) ||
+    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+        !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
         !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
         (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
         return DPAR_E_ARG;
@@ -483,8 +459,8 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
     double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
     int64_t i, j, n, at;
     (void)ctx;
-    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_mem_wide(d->to_type) ||
-        !dpari_mem_float(d->type) ||
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+        !dpari_is_float(d->type) ||
         (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
         return DPAR_E_ARG;
@@ -501,7 +477,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
                 sum += a[j] * b[j];
             }
         }
-        dpari_mem_put(d->to, d->to_type, i, sum);
+        dpari_element_put(d->to, d->to_type, i, sum);
     }
     return DPAR_OK;
 }
@@ -578,14 +554,14 @@ static void dpari_xent_part(const dpar_mem_xent *e, int64_t token)
         below += dpari_xent_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
-        own = (1.0 - e->smoothing) * dpari_mem_get(e->logits, e->type, at + row);
+        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
     }
     if (e->smoothing > 0.0) { /* else 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
-    dpari_mem_put(e->own, e->type, 3 * token, most);
-    dpari_mem_put(e->own, e->type, 3 * token + 1, below);
-    dpari_mem_put(e->own, e->type, 3 * token + 2, own);
+    dpari_element_put(e->own, e->type, 3 * token, most);
+    dpari_element_put(e->own, e->type, 3 * token + 1, below);
+    dpari_element_put(e->own, e->type, 3 * token + 2, own);
 }
 
 /* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
@@ -596,18 +572,18 @@ static double dpari_xent_unite(const dpar_mem_xent *e, int64_t token, double *su
     int32_t r;
     for (r = 0; r < e->ranks; r++) {
         const int64_t at = 3 * (r * e->tokens + token);
-        const double m = dpari_mem_get(e->all, e->type, at);
-        own += dpari_mem_get(e->all, e->type, at + 2);
-        if (!(dpari_mem_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+        const double m = dpari_element_get(e->all, e->type, at);
+        own += dpari_element_get(e->all, e->type, at + 2);
+        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
             most = m;
             first = 0;
         }
     }
     for (r = 0; r < e->ranks; r++) {
         const int64_t at = 3 * (r * e->tokens + token);
-        const double s = dpari_mem_get(e->all, e->type, at + 1);
+        const double s = dpari_element_get(e->all, e->type, at + 1);
         if (!(s <= 0.0)) {
-            sum += s * dpari_exp(dpari_mem_get(e->all, e->type, at) - most);
+            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
         }
     }
     *subtracted = own;
@@ -645,7 +621,8 @@ static void dpari_xent_run(const dpar_mem_xent *e, int64_t lo, int64_t hi, doubl
     for (; lo < hi; lo += some) {
         some = dpari_xent_read(e, lo, hi, part);
         for (i = 0; i < some; i++) {
-            dpari_mem_put(e->logits, e->type, lo + i, factor * dpari_exp(part[i] - lse) - smooth);
+            dpari_element_put(e->logits, e->type, lo + i,
+                              factor * dpari_exp(part[i] - lse) - smooth);
         }
     }
 }
@@ -657,7 +634,7 @@ static void dpari_xent_gradient(const dpar_mem_xent *e, int64_t token)
     const int counts = dpari_xent_counts(e, target);
     const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
     const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
-    double hot = row >= 0 ? dpari_mem_get(e->logits, e->type, at + row) : 0.0;
+    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     int64_t done = 0; /* columns that stand for tokens and come before */
     int32_t w;
@@ -670,14 +647,14 @@ static void dpari_xent_gradient(const dpar_mem_xent *e, int64_t token)
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
     if (row >= 0 && counts) { /* in f64: they nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
-        dpari_mem_put(e->logits, e->type, at + row, hot);
+        dpari_element_put(e->logits, e->type, at + row, hot);
     }
 }
 
 static int dpari_xent_fits(const dpar_mem_xent *e)
 {
     const int some = e->tokens > 0, wide = some && e->rows > 0;
-    if (e->tokens < 0 || e->rows < 0 || !dpari_mem_wide(e->type) || e->lo[0] < 0 ||
+    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
         e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
         !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
         e->smoothing > 1.0) {
@@ -715,7 +692,7 @@ DPARI_API dpar_status dpari_mem_xent(void *ctx, const dpar_mem_xent *e)
 static dpar_status dpari_mem_merge(void *ctx, const dpar_mem_merge *m)
 {
     (void)ctx;
-    if (!dpari_mem_wide(m->type) || m->rows < 0 || m->values < 0 ||
+    if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
         (m->rows > 0 && (m->lse == NULL || m->more_lse == NULL)) ||
         (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
         return DPAR_E_ARG;
@@ -856,7 +833,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
         }
         points = m->extent[d] == 0 ? 0 : points;
     }
-    return dpari_mem_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
+    return dpari_is_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
            (m->add == 0 || m->add == 1) && !(m->planes > 0 && points > 0 && m->x == NULL) &&
            !(sets > 0 && m->to == NULL);
 }
@@ -1008,7 +985,7 @@ static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    return q->count >= 0 && q->block >= 1 && dpari_mem_float(q->type) &&
+    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
            (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
            q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
            (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));

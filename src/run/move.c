@@ -9,6 +9,7 @@
 #include "../index/redistribute.h"
 #include "agree.h"
 #include "comm.h"
+#include "elements.h"
 #include "kernel.h"
 #include "mem_run.h"
 #include "os.h"
@@ -1455,9 +1456,7 @@ static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
 /* Integers have no such sums on a device. */
 static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
 {
-    const int floats =
-        m->type == DPAR_F64 || m->type == DPAR_F32 || m->type == DPAR_BF16 || m->type == DPAR_F16;
-    return !hard || floats || m->c->mem == NULL
+    return !hard || dpari_is_float(m->type) || m->c->mem == NULL
                ? DPAR_OK
                : dpari_say(DPAR_E_ARG, why,
                            "averages and products of integers (type #) are not made in a device's "

@@ -35,14 +35,9 @@ DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
     return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
-static int dpari_optim_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    if (o == NULL || !dpari_optim_float(weight_type)) {
+    if (o == NULL || !dpari_is_float(weight_type)) {
         return -1;
     }
     if (o->moment_type == 0) {
@@ -221,7 +216,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     dpari_optim_now now;
     int64_t i;
     if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
-        !dpari_optim_float(p->gradient_type) ||
+        !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;

@@ -2,6 +2,7 @@
 #include "sequence.h"
 
 #include "agree.h"
+#include "elements.h"
 #include "kernel.h"
 #include "mem_run.h"
 #include "peers.h"
@@ -60,11 +61,10 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
                          0);
     }
-    if (a.type != DPAR_F64 && a.type != DPAR_F32 && a.type != DPAR_BF16 && a.type != DPAR_F16) {
+    if (!dpari_is_float(a.type)) {
         return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
     }
-    if (a.type != DPAR_F64 && a.type != DPAR_F32 &&
-        (layer->forward == NULL || layer->backward == NULL)) {
+    if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
                          0, 0, 0);
     }
@@ -306,21 +306,6 @@ static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Of DPAR_F64 or DPAR_F32. */
-static double dpari_seq_get(const void *x, int64_t at, int32_t type)
-{
-    return type == DPAR_F64 ? ((const double *)x)[at] : (double)((const float *)x)[at];
-}
-
-static void dpari_seq_set(void *x, int64_t at, int32_t type, double value)
-{
-    if (type == DPAR_F64) {
-        ((double *)x)[at] = value;
-    } else {
-        ((float *)x)[at] = (float)value;
-    }
-}
-
 static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
 {
     double sum = 0.0;
@@ -366,12 +351,12 @@ static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to
     float half[DPARI_SEQ_PART];
     const void *x = from;
     int64_t i;
-    if (type != DPAR_F64 && type != DPAR_F32) {
+    if (!dpari_is_wide(type)) {
         dpari_kern_convert(half, DPAR_F32, from, type, n);
         x = half;
     }
     for (i = 0; i < n; i++) {
-        to[i] = dpari_seq_get(x, i, dpari_seq_sums(type));
+        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
     }
 }
 
@@ -425,7 +410,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     dpar_attention_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
-        dpari_seq_set(call->lse, row, a->type, dpari_seq_nothing);
+        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
@@ -445,7 +430,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
         }
     }
     dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
-    dpari_seq_set(call->lse, row, a->type, most + dpari_log(sum));
+    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
 DPAR_API void dpar_attention_block(const dpar_attention_call *call)
@@ -466,7 +451,8 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
-    const double lse = dpari_seq_get(call->lse, row, t), delta = dpari_seq_get(call->delta, row, t);
+    const double lse = dpari_element_get(call->lse, t, row),
+                 delta = dpari_element_get(call->delta, t, row);
     double score[DPARI_SEQ_PART];
     int64_t lo, hi, j, n;
     dpar_attention_row(call, i, &lo, &hi);
@@ -502,18 +488,18 @@ DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, v
                                    const void *more, const void *more_lse)
 {
     int64_t i;
-    for (i = 0; i < rows && (type == DPAR_F64 || type == DPAR_F32); i++) {
-        const double a = dpari_seq_get(lse, i, type), b = dpari_seq_get(more_lse, i, type);
+    for (i = 0; i < rows && dpari_is_wide(type); i++) {
+        const double a = dpari_element_get(lse, type, i), b = dpari_element_get(more_lse, type, i);
         void *y = dpari_seq_at(out, i * values, type);
         const void *x = dpari_seq_in(more, i * values, type);
         if (a <= dpari_seq_nothing && !(b <= dpari_seq_nothing)) {
             dpari_kern_copy(y, x, values * dpar_type_bytes(type), 0);
-            dpari_seq_set(lse, i, type, b);
+            dpari_element_put(lse, type, i, b);
         } else if (!(b <= dpari_seq_nothing)) { /* NaN too: it must be seen */
             const double most = a > b ? a : b;
             const double e = dpari_exp(a - most), f = dpari_exp(b - most);
             dpari_seq_add(type, y, e / (e + f), f / (e + f), x, values);
-            dpari_seq_set(lse, i, type, most + dpari_log(e + f));
+            dpari_element_put(lse, type, i, most + dpari_log(e + f));
         }
     }
 }
@@ -1093,7 +1079,7 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
             dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
-        dpari_seq_set(p->delta, i, p->sums, sum);
+        dpari_element_put(p->delta, p->sums, i, sum);
     }
 }
 
@@ -1337,8 +1323,7 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
                          u->tokens.count, u->tokens.parts, h->ranks, 0);
     }
-    if (u->width < 1 || (u->type != DPAR_F64 && u->type != DPAR_F32 && u->type != DPAR_BF16 &&
-                         u->type != DPAR_F16)) {
+    if (u->width < 1 || !dpari_is_float(u->type)) {
         return dpari_say(DPAR_E_ARG, why, "width # of type #: at least 1; F64, F32, BF16, F16",
                          u->width, u->type, 0, 0);
     }

@@ -2,6 +2,7 @@
 #include "spatial.h"
 
 #include "agree.h"
+#include "elements.h"
 #include "halo_plan.h"
 #include "kernel.h"
 #include "mem_run.h"
@@ -903,8 +904,6 @@ static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **co
                                            dpar_why *why)
 {
     const int32_t type = p->layer.type;
-    const int floats =
-        type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
     dpar_mem_span s;
     dpar_status st;
     int32_t d, lowest = 0;
@@ -927,7 +926,7 @@ static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **co
     s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
     s.count = 1;
     dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
-    return floats || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+    return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
@@ -1535,7 +1534,7 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
-    if (n->type != DPAR_F32 && n->type != DPAR_F64) {
+    if (!dpari_is_wide(n->type)) {
         return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
                          0, 0, 0);
     }
@@ -1556,14 +1555,9 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
 
 /* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
 
-static double dpari_norm_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
 static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
 {
-    return m->scale != NULL ? dpari_norm_get(m->scale, m->type, plane % m->channels) : 1.0;
+    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
 }
 
 /* The set that a plane belongs to. */
@@ -1680,7 +1674,7 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
     const double b =
-        m->shift != NULL ? dpari_norm_get(m->shift, m->type, plane % m->channels) : 0.0;
+        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
     double part[DPARI_NORM_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
@@ -1789,7 +1783,7 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
         negative = m->extent[d] < 0;
     }
     if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
-        (m->type != DPAR_F64 && m->type != DPAR_F32) || m->planes < 0 || m->channels < 1 ||
+        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
         m->planes % m->channels != 0 || m->groups < 0 ||
         (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
         return 0;

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
+#include "elements.h"
 #include "kernel.h"
 
 /* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
@@ -348,7 +349,7 @@ static int32_t dpari_stride_loop_of(int64_t run)
 static void dpari_stride_negate(void *values, int64_t count, int32_t type)
 {
     const int32_t width = dpar_type_bytes(type);
-    const int real = type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
+    const int real = dpari_is_float(type);
     unsigned char *at = (unsigned char *)values;
     int64_t i;
     for (i = 0; i < count; i++, at += width) {

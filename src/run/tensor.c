@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "tensor.h"
 
+#include "elements.h"
 #include "kernel.h"
 #include "mem_run.h"
 
@@ -11,20 +12,6 @@
 
 /* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
-
-static double dpari_tensor_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-static void dpari_tensor_put(void *data, int32_t type, int64_t at, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = v;
-    } else {
-        ((float *)data)[at] = (float)v;
-    }
-}
 
 /* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
@@ -81,9 +68,9 @@ static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t 
             const int64_t at = (i0 + i) * p->ldc + j0 + j;
             double v = p->alpha * sum[i * DPARI_MATMUL_TILE + j];
             if (p->beta < 0.0 || p->beta > 0.0) {
-                v += p->beta * dpari_tensor_get(p->c, p->type, at);
+                v += p->beta * dpari_element_get(p->c, p->type, at);
             }
-            dpari_tensor_put(p->c, p->type, at, v);
+            dpari_element_put(p->c, p->type, at, v);
         }
     }
 }
@@ -112,8 +99,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 {
     int64_t i, j;
     (void)user;
-    if ((call->type != DPAR_F64 && call->type != DPAR_F32) || call->m < 0 || call->n < 0 ||
-        call->k < 0) {
+    if (!dpari_is_wide(call->type) || call->m < 0 || call->n < 0 || call->k < 0) {
         return DPAR_E_ARG;
     }
     for (i = 0; i < call->m; i += DPARI_MATMUL_TILE) {
@@ -134,7 +120,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
     if (t == NULL || c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
     }
-    if (type != DPAR_F64 && type != DPAR_F32) {
+    if (!dpari_is_wide(type)) {
         return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
                          0);
     }
@@ -182,7 +168,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
 static dpar_status dpari_tensor_check(const dpar_tensor *t)
 {
     const int32_t rule = t->tokens.rule;
-    if ((t->type != DPAR_F64 && t->type != DPAR_F32) || t->tokens.parts != t->comm->size) {
+    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "layers of type # on # ranks, tokens cut in # parts", t->type,
                                    t->comm->size, t->tokens.parts, 0);
@@ -290,15 +276,15 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     for (first = 0; first < n && sum != NULL; first += SOME) {
         const int64_t some = dpari_least(SOME, n - first);
         for (j = 0; j < some; j++) {
-            part[j] = add ? dpari_tensor_get(sum, type, first + j) : 0.0;
+            part[j] = add ? dpari_element_get(sum, type, first + j) : 0.0;
         }
         for (i = 0; i < rows; i++) {
             for (j = 0; j < some; j++) {
-                part[j] += dpari_tensor_get(dy, type, i * n + first + j);
+                part[j] += dpari_element_get(dy, type, i * n + first + j);
             }
         }
         for (j = 0; j < some; j++) {
-            dpari_tensor_put(sum, type, first + j, part[j]);
+            dpari_element_put(sum, type, first + j, part[j]);
         }
     }
 }
@@ -888,7 +874,7 @@ DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, doub
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
             const int64_t at = i * r->columns + j;
-            dpari_tensor_put(y, type, at, u < p ? 0.0 : factor * dpari_tensor_get(x, type, at));
+            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
         }
     }
 }
@@ -900,7 +886,7 @@ DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double 
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_tensor_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
+            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
         }
     }
 }
@@ -912,7 +898,7 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_tensor_put(y, type, i * r->columns + j, mean + deviation * z);
+            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
         }
     }
 }
