@@ -6045,6 +6045,17 @@ DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
+/* The greatest common divisor; of a and 0: a. */
+DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -6109,6 +6120,44 @@ DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
         }
     }
     return word[n] == 0;
+}
+
+DPARI_FN char dpari_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* Edit distances (Levenshtein), case apart, of the slice to the beginnings of `word`: row[k] to the
+ * one of k letters. The slice counts up to 31 letters, `word` has no more. Returns those of `word`:
+ * row[that] is the distance of both. */
+DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
+{
+    const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
+    int32_t i, k;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= length; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
+        }
+    }
+    return m;
 }
 
 /* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
@@ -7542,6 +7591,10 @@ typedef struct dpari_room {
     int64_t used;
 } dpari_room;
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+
+/* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
+DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why);
 
 /* ==== run/peers.h ==== */
 
@@ -12812,16 +12865,6 @@ DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, 
 
 /* ---- how copies share the sending ------------------------------------------------------------ */
 
-static int32_t dpari_gcd(int32_t a, int32_t b)
-{
-    while (b != 0) {
-        int32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
 /* Into how many parts the axes of a layout cut dim d. *rows: does each get indices in a row, and
@@ -12875,7 +12918,7 @@ static void dpari_share_grid(dpar_transfers *w, int32_t shares)
         own = dpari_parts_of(dpari_from(w), d, &held);
         parts = dpari_parts_of(dpari_to(w), d, &rows);
         if (rows == DPARI_EVEN_ROWS && (own == 1 || held != DPARI_SCATTERED)) {
-            w->outer[d] = dpari_gcd(shares, parts / dpari_gcd(parts, own));
+            w->outer[d] = (int32_t)dpari_gcd(shares, parts / dpari_gcd(parts, own));
         }
         w->grid[d] = w->outer[d];
         shares /= w->outer[d];
@@ -14650,16 +14693,6 @@ DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
     return how;
 }
 
-static int64_t dpari_common_divisor(int64_t a, int64_t b)
-{
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
 static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
@@ -14712,7 +14745,7 @@ DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params
             "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
             how->size, how->ranks, how->align);
     }
-    if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
+    if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
                          ranks, 0, 0);
     }
@@ -17791,7 +17824,7 @@ static char dpari_name_next(const char *name, size_t *at)
         c = name[++*at];
     }
     *at += c != 0;
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    return dpari_lower(c);
 }
 
 /* Do both spell the same, but for case, '-' and '_'? */
@@ -25245,39 +25278,9 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-static char dpari_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static int dpari_spells_any_case(const char *s, size_t n, const char *word)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
-            return 0;
-        }
-    }
-    return word[n] == 0;
-}
-
-/* Edit distance (Levenshtein), case apart, of words of up to 31 characters: one row of its table
- * at a time. */
 static int32_t dpari_unlike(const char *s, size_t n, const char *word)
 {
-    int32_t row[32], i, k, m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
-    for (k = 0; k <= m; k++) {
-        row[k] = k;
-    }
-    for (i = 1; i <= length; i++) {
-        int32_t corner = row[0];
-        row[0] = i;
-        for (k = 1; k <= m; k++) {
-            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
-            corner = row[k];
-            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
-        }
-    }
+    int32_t row[32], m = dpari_edits(s, n, word, row);
     return row[m];
 }
 
@@ -27678,39 +27681,11 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
-static char dpari_model_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-/* Does the slice spell `name`, case apart? Hugging Face writes "Llama-3-8B". */
-static int dpari_model_spells(const char *s, size_t n, const char *name)
-{
-    size_t i;
-    for (i = 0; i < n && name[i] != 0 && dpari_model_lower(s[i]) == name[i]; i++) {
-    }
-    return i == n && name[n] == 0;
-}
-
-/* 6 for each edit (Levenshtein) that leads to a beginning of `name`, 1 for each letter of the rest:
- * "gpt3" is near "gpt3-175b". Names have at most 31 letters; so much of the word counts. */
+/* 6 for each edit that leads to a beginning of `name`, 1 for each letter of the rest: "gpt3" is
+ * near "gpt3-175b". */
 static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
 {
-    int32_t m = (int32_t)dpari_length(name), letters = n < 31 ? (int32_t)n : 31;
-    int32_t row[32], i, k, best;
-    for (k = 0; k <= m; k++) {
-        row[k] = k;
-    }
-    for (i = 1; i <= letters; i++) {
-        int32_t corner = row[0];
-        row[0] = i;
-        for (k = 1; k <= m; k++) {
-            int32_t change = corner + (dpari_model_lower(s[i - 1]) != name[k - 1]);
-            corner = row[k];
-            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
-        }
-    }
-    best = 6 * row[m];
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
         best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
     }
@@ -27934,7 +27909,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 {
     size_t at = colon + 1, k = at;
     for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
-        if (dpari_model_spells(s, colon, dpari_family_name(m->family))) {
+        if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
@@ -27960,7 +27935,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
 {
     int32_t i, best = 0;
     for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_model_spells(s, n, dpari_preset[i].name)) {
+        if (dpari_spells_any_case(s, n, dpari_preset[i].name)) {
             const char *text = dpari_preset[i].text;
             dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
             dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
@@ -30963,12 +30938,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
 
 static int32_t dpari_common(int32_t a, int32_t b)
 {
-    while (b != 0) {
-        int32_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a > 0 ? a : 1;
+    return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
 /* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
@@ -41932,12 +41902,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
     st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
-    if (st == DPAR_OK &&
-        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
-        st = dpari_say(
-            DPAR_E_ROOM, why, "ddp: # B at # past a multiple of 64: # are needed (dpar_ddp_bytes)",
-            memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), needed, 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
         const dpar_bucketing how = dpari_ddp_bucketing(c, options);
         hash = dpari_ddp_hash(params, numel, options, &how);
@@ -42696,12 +42661,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
         hash = dpari_fsdp_hash(&counted, params_of, numel);
-        if (memory == NULL || bytes < sizes.plan || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0) {
-            st = dpari_say(DPAR_E_ROOM, why,
-                           "fsdp: # B at # past a multiple of 64: # are needed (dpar_fsdp_bytes)",
-                           memory == NULL ? 0 : bytes,
-                           (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), sizes.plan, 0);
-        }
+        st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
     }
     st = dpari_fsdp_agree(shard, replicas, st, hash, why);
     if (st != DPAR_OK) {
@@ -45172,11 +45132,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_attention_bytes(c, layer, &need, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_attention_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = dpari_seq_filled(layer);
@@ -45907,11 +45863,7 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_ulysses_bytes(c, layer, &need, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_ulysses_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = *layer;
@@ -46796,11 +46748,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_experts_bytes(c, layer, &need, &each, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = *layer;
@@ -48237,14 +48185,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
         return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
     }
     st = dpar_pipeline_bytes(c, options, &needed, why);
-    if (st == DPAR_OK &&
-        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "pipeline: # B at # past a multiple of 64: # are needed "
-                       "(dpar_pipeline_bytes)",
-                       memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN),
-                       needed, 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
     if (st == DPAR_OK) {
         hash = dpari_pl_hash(options);
     }
@@ -60921,6 +60862,18 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     int64_t at = r->used;
     r->used += (n * (int64_t)bytes + 63) / 64 * 64;
     return r->at != NULL ? r->at + at : NULL;
+}
+
+DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
+    if (memory != NULL && bytes >= need && past == 0) {
+        return DPAR_OK;
+    }
+    return dpari_say_word(DPAR_E_ROOM, why,
+                          "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
+                          module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
 }
 
 /* ==== run/peers.c ==== */

@@ -43,6 +43,17 @@ DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
+/* The greatest common divisor; of a and 0: a. */
+DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -107,6 +118,44 @@ DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
         }
     }
     return word[n] == 0;
+}
+
+DPARI_FN char dpari_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* Edit distances (Levenshtein), case apart, of the slice to the beginnings of `word`: row[k] to the
+ * one of k letters. The slice counts up to 31 letters, `word` has no more. Returns those of `word`:
+ * row[that] is the distance of both. */
+DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
+{
+    const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
+    int32_t i, k;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= length; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
+        }
+    }
+    return m;
 }
 
 /* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */

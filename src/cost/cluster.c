@@ -248,39 +248,9 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-static char dpari_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static int dpari_spells_any_case(const char *s, size_t n, const char *word)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
-            return 0;
-        }
-    }
-    return word[n] == 0;
-}
-
-/* Edit distance (Levenshtein), case apart, of words of up to 31 characters: one row of its table
- * at a time. */
 static int32_t dpari_unlike(const char *s, size_t n, const char *word)
 {
-    int32_t row[32], i, k, m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
-    for (k = 0; k <= m; k++) {
-        row[k] = k;
-    }
-    for (i = 1; i <= length; i++) {
-        int32_t corner = row[0];
-        row[0] = i;
-        for (k = 1; k <= m; k++) {
-            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
-            corner = row[k];
-            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
-        }
-    }
+    int32_t row[32], m = dpari_edits(s, n, word, row);
     return row[m];
 }
 

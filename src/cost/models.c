@@ -271,39 +271,11 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
-static char dpari_model_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-/* Does the slice spell `name`, case apart? Hugging Face writes "Llama-3-8B". */
-static int dpari_model_spells(const char *s, size_t n, const char *name)
-{
-    size_t i;
-    for (i = 0; i < n && name[i] != 0 && dpari_model_lower(s[i]) == name[i]; i++) {
-    }
-    return i == n && name[n] == 0;
-}
-
-/* 6 for each edit (Levenshtein) that leads to a beginning of `name`, 1 for each letter of the rest:
- * "gpt3" is near "gpt3-175b". Names have at most 31 letters; so much of the word counts. */
+/* 6 for each edit that leads to a beginning of `name`, 1 for each letter of the rest: "gpt3" is
+ * near "gpt3-175b". */
 static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
 {
-    int32_t m = (int32_t)dpari_length(name), letters = n < 31 ? (int32_t)n : 31;
-    int32_t row[32], i, k, best;
-    for (k = 0; k <= m; k++) {
-        row[k] = k;
-    }
-    for (i = 1; i <= letters; i++) {
-        int32_t corner = row[0];
-        row[0] = i;
-        for (k = 1; k <= m; k++) {
-            int32_t change = corner + (dpari_model_lower(s[i - 1]) != name[k - 1]);
-            corner = row[k];
-            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
-        }
-    }
-    best = 6 * row[m];
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
         best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
     }
@@ -527,7 +499,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 {
     size_t at = colon + 1, k = at;
     for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
-        if (dpari_model_spells(s, colon, dpari_family_name(m->family))) {
+        if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
@@ -553,7 +525,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
 {
     int32_t i, best = 0;
     for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_model_spells(s, n, dpari_preset[i].name)) {
+        if (dpari_spells_any_case(s, n, dpari_preset[i].name)) {
             const char *text = dpari_preset[i].text;
             dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
             dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);

@@ -973,12 +973,7 @@ static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
 
 static int32_t dpari_common(int32_t a, int32_t b)
 {
-    while (b != 0) {
-        int32_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a > 0 ? a : 1;
+    return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
 /* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;

@@ -113,16 +113,6 @@ DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
     return how;
 }
 
-static int64_t dpari_common_divisor(int64_t a, int64_t b)
-{
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
 static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
@@ -175,7 +165,7 @@ DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params
             "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
             how->size, how->ranks, how->align);
     }
-    if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
+    if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
                          ranks, 0, 0);
     }

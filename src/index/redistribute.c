@@ -195,16 +195,6 @@ DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, 
 
 /* ---- how copies share the sending ------------------------------------------------------------ */
 
-static int32_t dpari_gcd(int32_t a, int32_t b)
-{
-    while (b != 0) {
-        int32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
 /* Into how many parts the axes of a layout cut dim d. *rows: does each get indices in a row, and
@@ -258,7 +248,7 @@ static void dpari_share_grid(dpar_transfers *w, int32_t shares)
         own = dpari_parts_of(dpari_from(w), d, &held);
         parts = dpari_parts_of(dpari_to(w), d, &rows);
         if (rows == DPARI_EVEN_ROWS && (own == 1 || held != DPARI_SCATTERED)) {
-            w->outer[d] = dpari_gcd(shares, parts / dpari_gcd(parts, own));
+            w->outer[d] = (int32_t)dpari_gcd(shares, parts / dpari_gcd(parts, own));
         }
         w->grid[d] = w->outer[d];
         shares /= w->outer[d];

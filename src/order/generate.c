@@ -24,7 +24,7 @@ static char dpari_name_next(const char *name, size_t *at)
         c = name[++*at];
     }
     *at += c != 0;
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    return dpari_lower(c);
 }
 
 /* Do both spell the same, but for case, '-' and '_'? */

@@ -116,3 +116,15 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     r->used += (n * (int64_t)bytes + 63) / 64 * 64;
     return r->at != NULL ? r->at + at : NULL;
 }
+
+DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
+    if (memory != NULL && bytes >= need && past == 0) {
+        return DPAR_OK;
+    }
+    return dpari_say_word(DPAR_E_ROOM, why,
+                          "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
+                          module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
+}

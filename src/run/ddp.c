@@ -237,12 +237,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
     st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
-    if (st == DPAR_OK &&
-        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
-        st = dpari_say(
-            DPAR_E_ROOM, why, "ddp: # B at # past a multiple of 64: # are needed (dpar_ddp_bytes)",
-            memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), needed, 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
         const dpar_bucketing how = dpari_ddp_bucketing(c, options);
         hash = dpari_ddp_hash(params, numel, options, &how);

@@ -554,11 +554,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_experts_bytes(c, layer, &need, &each, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = *layer;

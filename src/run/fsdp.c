@@ -427,12 +427,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
         hash = dpari_fsdp_hash(&counted, params_of, numel);
-        if (memory == NULL || bytes < sizes.plan || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0) {
-            st = dpari_say(DPAR_E_ROOM, why,
-                           "fsdp: # B at # past a multiple of 64: # are needed (dpar_fsdp_bytes)",
-                           memory == NULL ? 0 : bytes,
-                           (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), sizes.plan, 0);
-        }
+        st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
     }
     st = dpari_fsdp_agree(shard, replicas, st, hash, why);
     if (st != DPAR_OK) {

@@ -14,6 +14,7 @@
 #ifndef DPAR_PEERS_H
 #define DPAR_PEERS_H
 
+#include "../base/arith.h"
 #include "comm.h"
 
 enum { DPARI_PEERS_MOST = 3 };

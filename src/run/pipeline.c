@@ -456,14 +456,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
         return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
     }
     st = dpar_pipeline_bytes(c, options, &needed, why);
-    if (st == DPAR_OK &&
-        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "pipeline: # B at # past a multiple of 64: # are needed "
-                       "(dpar_pipeline_bytes)",
-                       memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN),
-                       needed, 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
     if (st == DPAR_OK) {
         hash = dpari_pl_hash(options);
     }

@@ -729,11 +729,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_attention_bytes(c, layer, &need, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_attention_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = dpari_seq_filled(layer);
@@ -1464,11 +1460,7 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_ulysses_bytes(c, layer, &need, why);
-    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
-        st = dpari_say(DPAR_E_ROOM, why,
-                       "# bytes for a plan of #, # past a multiple of 64: dpar_ulysses_bytes",
-                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
-    }
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
         p->layer = *layer;
