@@ -7,8 +7,8 @@
 #include "dpar.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "texts.h"
 
 enum { MOST = 1 << 20 };
 
@@ -240,25 +240,10 @@ static void check_actions(const uint8_t *data, size_t n)
     free(mem);
 }
 
-#ifdef __cplusplus
-extern "C"
-#endif
-    int
-    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void one(const char *text, size_t size)
 {
-    char *text = (char *)malloc(size + 1); /* ends where the text ends: reading past it is caught */
-    if (text == NULL) {
-        return 0;
-    }
-    if (size > 0) {
-        memcpy(text + 1, data, size);
-    }
-    check_text(text + 1, size);
-    check_actions(data, size);
-    free(text);
-    return 0;
+    check_text(text, size);
+    check_actions((const uint8_t *)text, size);
 }
 
 #ifdef DPAR_FUZZ_MAIN
@@ -272,27 +257,18 @@ static const char *const seed[] = {
 
 int main(int argc, char **argv)
 {
+    static const char odd[] = "0123456789FBIW,,;()\n\"";
     long runs = argc > 1 ? atol(argv[1]) : 100000, i;
     uint64_t x = 88172645463325252u;
     for (i = 0; i < runs; i++) {
-        static const char odd[] = "0123456789FBIW,,;()\n\"";
-        char text[512];
-        const char *s = seed[i % (long)(sizeof seed / sizeof seed[0])];
-        size_t n = strlen(s), k, changes;
-        memcpy(text, s, n);
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        changes = x % 4;
-        for (k = 0; k < changes; k++) {
+        char action[100];
+        size_t k;
+        for (k = 0; k < sizeof action; k++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-            text[(x >> 8) % n] = x % 9 == 0 ? (char)(x >> 30) : odd[(x >> 40) % (sizeof odd - 1)];
+            action[k] = (char)(x >> 30);
         }
-        LLVMFuzzerTestOneInput((const uint8_t *)text, n);
-        for (k = 0; k < 100; k++) { /* and actions */
-            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-            text[k] = (char)(x >> 30);
-        }
-        LLVMFuzzerTestOneInput((const uint8_t *)text, 20 + x % 80);
+        LLVMFuzzerTestOneInput((const uint8_t *)action, 20 + x % 80);
     }
-    return 0;
+    return feed_texts(runs, seed, sizeof seed / sizeof seed[0], odd, sizeof odd - 1);
 }
 #endif

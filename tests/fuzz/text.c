@@ -5,8 +5,8 @@
 #include "dpar.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "texts.h"
 
 static void must(int condition)
 {
@@ -120,62 +120,37 @@ static void check_room(const uint8_t *data, size_t size, double v)
     free(little);
 }
 
-#ifdef __cplusplus
-extern "C"
-#endif
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void one(const char *text, size_t size)
 {
-    char *text = (char *)malloc(size + 1); /* ends where the text ends: reading past it is caught */
+    const uint8_t *data = (const uint8_t *)text;
     double v = 0.0;
-    if (text == NULL) {
-        return 0;
-    }
-    if (size > 0) {
-        memcpy(text + 1, data, size);
-    }
-    check_read(text + 1, size);
+    check_read(text, size);
     if (size > 9) {
         memcpy(&v, data, sizeof v);
         check_print(v, 1 + data[8] % 17, data[9] % 10);
     }
-    (void)dpar_text_read(text + 1, size, &v);
+    (void)dpar_text_read(text, size, &v);
     if (size > 1) {
         check_print(v, 1 + data[size - 1] % 17, data[size - 2] % 10);
     }
     check_room(data, size, v);
-    free(text);
-    return 0;
 }
 
 #ifdef DPAR_FUZZ_MAIN
-static const char *const seed[] = {"0.1", "-123456.789e-3", "9007199254740993", "1e400", "2.5e-324",
-                                   "1.7976931348623158e308", "00000000000000000000001.25e+5",
-                                   "2.4703282292062327208e-324", "12345678901234567890123.4567890"};
+static const char *const seed[] = {"0.1",
+                                   "-123456.789e-3",
+                                   "9007199254740993",
+                                   "1e400",
+                                   "2.5e-324",
+                                   "1.7976931348623158e308",
+                                   "00000000000000000000001.25e+5",
+                                   "2.4703282292062327208e-324",
+                                   "12345678901234567890123.4567890"};
 
 int main(int argc, char **argv)
 {
-    long runs = argc > 1 ? atol(argv[1]) : 100000, i;
-    uint64_t x = 88172645463325252u;
-    for (i = 0; i < runs; i++) {
-        char text[1024];
-        size_t n, k, changes;
-        const char *s = seed[i % (long)(sizeof seed / sizeof seed[0])];
-        n = strlen(s) < sizeof text ? strlen(s) : sizeof text;
-        memcpy(text, s, n);
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        changes = x % 5;
-        for (k = 0; k < changes && n > 0; k++) {
-            static const char odd[] = "0123456789.-+eE";
-            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-            text[(x >> 8) % n] = x % 5 == 0 ? (char)(x >> 30) : odd[(x >> 40) % (sizeof odd - 1)];
-            if (x % 11 == 0) {
-                n = (x >> 20) % (n + 1);
-            }
-        }
-        LLVMFuzzerTestOneInput((const uint8_t *)text, n);
-    }
-    return 0;
+    static const char odd[] = "0123456789.-+eE";
+    return feed_texts(argc > 1 ? atol(argv[1]) : 100000, seed, sizeof seed / sizeof seed[0], odd,
+                      sizeof odd - 1);
 }
 #endif
