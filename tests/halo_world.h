@@ -5,11 +5,32 @@
 #ifndef HALO_WORLD_H
 #define HALO_WORLD_H
 
+#include "points.h"
+
 /* Where the value of point x comes from, in place, and after how many quarter turns: 0 when from
  * nowhere. */
 static int image(const dpar_halo *h, int64_t *x, int *turn);
 
 static const char *const names[] = {"a", "b", "c", "d"};
+
+static DPARI_UNUSED int64_t ring(int64_t i, int64_t n)
+{
+    return (i % n + n) % n;
+}
+
+/* Point x where it lies on the grid, periodic dims wrapped; 0 when beyond it. */
+static DPARI_UNUSED int wrapped(const dpar_halo *h, int64_t *x)
+{
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n = dpar_halo_points(h, d);
+        x[d] = h->periodic >> d & 1u ? ring(x[d], n) : x[d];
+        if (x[d] < 0 || x[d] >= n) {
+            return 0;
+        }
+    }
+    return 1;
+}
 
 static int64_t number(const dpar_halo *h, const int64_t *x)
 {
@@ -28,29 +49,6 @@ static int arrived[RANKS][MOST], turned[RANKS][MOST];
 static dpar_box held[RANKS], mine[RANKS];
 static int has[RANKS], holds[RANKS];
 static size_t count_of[RANKS]; /* of each array */
-
-static int64_t at_of(const dpar_box *box, const int64_t *x)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < box->dims; d++) {
-        at = at * (box->hi[d] - box->lo[d]) + x[d] - box->lo[d];
-    }
-    return at;
-}
-
-/* The next point of a box, the last dim fastest; 0 at the end. */
-static int next_point(const dpar_box *box, int64_t *x)
-{
-    int32_t d;
-    for (d = box->dims - 1; d >= 0; d--) {
-        if (++x[d] < box->hi[d]) {
-            return 1;
-        }
-        x[d] = box->lo[d];
-    }
-    return 0;
-}
 
 static void fill(const dpar_halo *h)
 {
@@ -117,18 +115,6 @@ static void places(const entry *e, const int64_t *j, int64_t *here, int64_t *the
     }
     *here = a;
     *there = b;
-}
-
-static int next_of(const dpar_transfer *t, int64_t *j)
-{
-    int32_t d;
-    for (d = t->dims - 1; d >= 0; d--) {
-        if (++j[d] < t->extent[d]) {
-            return 1;
-        }
-        j[d] = 0;
-    }
-    return 0;
 }
 
 static void deliver(const entry *list, int n)

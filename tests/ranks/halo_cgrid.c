@@ -10,6 +10,7 @@
 #include "run_oracle.h"
 
 #include "cube_space.h"
+#include "points.h"
 
 enum { FIELDS = 4, SIDE = 6, PLACES = 2 * SIDE + 1 };
 
@@ -64,18 +65,6 @@ static double *cell(const array *a, const int64_t *x, int c)
         at += (a->origin[d] + x[d] - a->own.lo[d]) * a->stride[d];
     }
     return &a->at[at];
-}
-
-static int next_point(const dpar_box *b, int64_t *x)
-{
-    int d;
-    for (d = 2; d >= 0; d--) {
-        if (++x[d] < b->hi[d]) {
-            return 1;
-        }
-        x[d] = b->lo[d];
-    }
-    return 0;
 }
 
 /* Is x in a box, of a rank's points with so much around? */

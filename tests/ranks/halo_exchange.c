@@ -19,6 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "points.h"
+
 enum { FIELDS = 4, CELLS = 1 << 15, POISON = -77 };
 
 /* ---- random numbers, the same on all ranks ---- */
@@ -300,18 +302,6 @@ static unsigned char *cell(const one_field *o, const int64_t *p, int k)
         at += (p[d] - o->own.lo[d] + o->f.origin[d]) * o->f.stride[d];
     }
     return o->memory + (at + k * (o->f.component_stride ? o->f.component_stride : 1)) * width;
-}
-
-/* The next point of a box; 0 past the last. */
-static int next_point(const dpar_box *b, int64_t *p)
-{
-    for (int32_t d = b->dims - 1; d >= 0; d--) {
-        if (++p[d] < b->hi[d]) {
-            return 1;
-        }
-        p[d] = b->lo[d];
-    }
-    return 0;
 }
 
 static void first_point(const dpar_box *b, int64_t *p)

@@ -12,11 +12,6 @@ enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
 
 /* ---- the whole grid -------------------------------------------------------------------------- */
 
-static int64_t ring(int64_t i, int64_t n)
-{
-    return (i % n + n) % n;
-}
-
 /* Where the value of point x comes from, in place: 0 when from nowhere. */
 static int image(const dpar_halo *h, int64_t *x, int *turn)
 {

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "cube_space.h"
+#include "points.h"
 
 enum { RANKS = 24, MOST = 1600, LISTS = 20000, SIDE = 6 };
 
@@ -118,28 +119,6 @@ static int64_t number(int field, const int64_t *x)
     return at + 1;
 }
 
-static int64_t at_of(const dpar_box *box, const int64_t *x)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < box->dims; d++) {
-        at = at * (box->hi[d] - box->lo[d]) + x[d] - box->lo[d];
-    }
-    return at;
-}
-
-static int next_point(const dpar_box *box, int64_t *x)
-{
-    int32_t d;
-    for (d = box->dims - 1; d >= 0; d--) {
-        if (++x[d] < box->hi[d]) {
-            return 1;
-        }
-        x[d] = box->lo[d];
-    }
-    return 0;
-}
-
 static void fill(void)
 {
     int field, rank;
@@ -211,18 +190,6 @@ static void places(const entry *e, int to_field, int from_field, const int64_t *
     }
     *here = a;
     *there = b;
-}
-
-static int next_of(const dpar_transfer *t, int64_t *j)
-{
-    int32_t d;
-    for (d = t->dims - 1; d >= 0; d--) {
-        if (++j[d] < t->extent[d]) {
-            return 1;
-        }
-        j[d] = 0;
-    }
-    return 0;
 }
 
 static void deliver(int n)

@@ -10,11 +10,6 @@ enum { RANKS = 12, MOST = 800, LISTS = 20000 };
 
 #include "halo_world.h"
 
-static int64_t ring(int64_t i, int64_t n)
-{
-    return (i % n + n) % n;
-}
-
 /* Rows by their distance from a pole, in half cells: a negative one lies on the other side, half
  * round. */
 static int over_pole(const dpar_halo *h, int high, int64_t *x)
@@ -34,7 +29,6 @@ static int over_pole(const dpar_halo *h, int high, int64_t *x)
 
 static int image(const dpar_halo *h, int64_t *x, int *turn)
 {
-    int32_t d;
     if (h->poles != 0 && (over_pole(h, 0, x) || over_pole(h, 1, x))) {
         *turn = 2;
     }
@@ -48,14 +42,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
         *turn = other < i ? 2 : 0;
         x[h->mirror] = other < i ? other : i;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        int64_t n = dpar_halo_points(h, d);
-        x[d] = h->periodic >> d & 1u ? ring(x[d], n) : x[d];
-        if (x[d] < 0 || x[d] >= n) {
-            return 0;
-        }
-    }
-    return 1;
+    return wrapped(h, x);
 }
 
 static uint32_t state = 7;

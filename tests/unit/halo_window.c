@@ -10,28 +10,15 @@ enum { RANKS = 12, MOST = 3000, LISTS = 20000, TAPS = 64 };
 
 #include "halo_world.h"
 
-static int64_t ring(int64_t i, int64_t n)
-{
-    return (i % n + n) % n;
-}
-
 static int image(const dpar_halo *h, int64_t *x, int *turn)
 {
-    int32_t d;
     int64_t rows = dpar_halo_points(h, h->fold);
     if ((h->poles & DPAR_POLE_HIGH) != 0 && x[h->fold] >= rows) {
         x[h->fold] = 2 * rows - 1 - x[h->fold]; /* half a cell away */
         x[h->mirror] += dpar_halo_points(h, h->mirror) / 2;
         *turn = 2;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        int64_t n = dpar_halo_points(h, d);
-        x[d] = h->periodic >> d & 1u ? ring(x[d], n) : x[d];
-        if (x[d] < 0 || x[d] >= n) {
-            return 0;
-        }
-    }
-    return 1;
+    return wrapped(h, x);
 }
 
 static uint32_t state = 3;
