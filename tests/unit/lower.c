@@ -7,35 +7,13 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "data_lines.h"
 
 #include <stdlib.h>
 
 enum { ROOM = 1 << 21 };
 static char text[1 << 18], again[1 << 18];
 static int64_t memory[ROOM / 8], first[ROOM / 8], third[ROOM / 8];
-
-/* The lines of a file that are no comments. */
-static size_t data_lines(const char *name)
-{
-    static char line[1 << 14];
-    char path[128];
-    size_t n = 0;
-    FILE *f;
-    snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", name);
-    f = fopen(path, "r");
-    CHECK(f != NULL);
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (line[0] != '#') {
-            memcpy(text + n, line, strlen(line));
-            n += strlen(line);
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    text[n] = 0;
-    return n;
-}
 
 static void read_text(dpar_schedule *s, size_t n, int32_t chain, int64_t *mem)
 {
@@ -46,7 +24,7 @@ static void read_text(dpar_schedule *s, size_t n, int32_t chain, int64_t *mem)
 static dpar_schedule read_file(const char *name, int32_t chain)
 {
     dpar_schedule s;
-    read_text(&s, data_lines(name), chain, memory);
+    read_text(&s, data_lines(name, text, sizeof text), chain, memory);
     return s;
 }
 
@@ -122,7 +100,7 @@ static void test_reference(void)
         dpar_schedule s, out;
         dpar_why why;
         snprintf(comms, sizeof comms, "%s_comms", name[k]);
-        (void)data_lines(comms);
+        (void)data_lines(comms, text, sizeof text);
         memcpy(expected, text, sizeof expected);
         s = read_file(name[k], 0);
         out = lower(&s, 0, 0, first);

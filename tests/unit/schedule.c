@@ -5,34 +5,12 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "data_lines.h"
 
 #include <stdlib.h>
 
 static char text[1 << 16], again[1 << 16];
 static int64_t memory[1 << 14];
-
-/* The lines of a file that are no comments, as they are. */
-static size_t data_lines(const char *name)
-{
-    char path[128], line[1 << 14];
-    size_t n = 0;
-    FILE *f;
-    snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", name);
-    f = fopen(path, "r");
-    CHECK(f != NULL);
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (line[0] != '#') {
-            size_t k = strlen(line);
-            memcpy(text + n, line, k);
-            n += k;
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    text[n] = 0;
-    return n;
-}
 
 static void test_files(void)
 {
@@ -51,7 +29,7 @@ static void test_files(void)
                 {"seq1f1b_p4_m4_s2", 4, 4, 8, 0, 64}};
     size_t k;
     for (k = 0; k < sizeof file / sizeof file[0]; k++) {
-        size_t n = data_lines(file[k].name);
+        size_t n = data_lines(file[k].name, text, sizeof text);
         dpar_schedule s;
         dpar_text t;
         dpar_why why;

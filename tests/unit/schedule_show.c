@@ -4,6 +4,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "data_lines.h"
 
 #include <stdlib.h>
 
@@ -222,20 +223,7 @@ static void timed(const char *text, int32_t chain)
 
 static void file(const char *name, int32_t chain)
 {
-    char path[128], line[1 << 13];
-    FILE *f;
-    csv[0] = 0;
-    snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", name);
-    f = fopen(path, "r");
-    CHECK(f != NULL);
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (line[0] != '#') {
-            strcat(csv, line);
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
+    (void)data_lines(name, csv, sizeof csv);
     timed(csv, chain);
 }
 

@@ -6,6 +6,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "data_lines.h"
 
 #include <stdlib.h>
 
@@ -28,22 +29,8 @@ static int32_t any(int32_t n) /* 0 .. n - 1 */
 
 static void load(dpar_schedule *s, const char *name, int32_t chain, int32_t slices)
 {
-    char name_of[128], line[1 << 14];
-    size_t n = 0;
+    const size_t n = data_lines(name, text, sizeof text);
     dpar_why why;
-    FILE *f;
-    snprintf(name_of, sizeof name_of, "tests/data/pipeline/%s", name);
-    f = fopen(name_of, "r");
-    CHECK(f != NULL);
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (line[0] != '#') {
-            memcpy(text + n, line, strlen(line));
-            n += strlen(line);
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
     CHECK_INT(dpar_schedule_read(s, text, n, chain, memory, sizeof memory, &why), DPAR_OK);
     s->slices = slices;
 }
@@ -761,8 +748,8 @@ static void test_metrics(void)
         dpar_schedule s;
         dpar_timing out;
         dpar_times t = times(4, 4, 4, 0);
-        if (sscanf(line, "%127s %d %d %d %lf %lf %63s %lf %lf %lf %31s", name, &p, &stages, &m,
-                   &makespan, &bubble, peaks, &span, &late, &uneven, joined) != 11) {
+        if (sscanf(line, "%127[^.].csv %d %d %d %lf %lf %63s %lf %lf %lf %31s", name, &p, &stages,
+                   &m, &makespan, &bubble, peaks, &span, &late, &uneven, joined) != 11) {
             continue;
         }
         load(&s, name,
@@ -808,8 +795,7 @@ static void test_messages(void)
     dpar_schedule s;
     dpar_timing out;
     dpar_times t = times(1, 1, 1, 0);
-    static const char *const file[] = {"1f1b_p4_m8_comms.csv",
-                                       "interleaved1f1b_p4_v2_m8_comms.csv"};
+    static const char *const file[] = {"1f1b_p4_m8_comms", "interleaved1f1b_p4_v2_m8_comms"};
     int k;
     for (k = 0; k < 2; k++) {
         load(&s, file[k], 0, 1);
@@ -826,7 +812,7 @@ static void test_messages(void)
     }
     /* The list that hangs where sends wait for their receives (its file says so): the two stuck
      * lines of the report (PyTorch #172668). It runs where they do not. */
-    load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK.csv", 0, 1);
+    load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK", 0, 1);
     t = times(1, 1, 1, 1);
     for (t.sends = 0; t.sends < DPAR_SENDS_KINDS; t.sends++) {
         dpar_why why;

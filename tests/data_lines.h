@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* data_lines - the files of tests/data/pipeline. */
+#ifndef DPAR_DATA_LINES_H
+#define DPAR_DATA_LINES_H
+
+/* The lines of NAME.csv that are no comments, as they are, ended by NUL; returns their bytes. */
+static size_t data_lines(const char *name, char *text, size_t room)
+{
+    static char line[1 << 14];
+    char path[128];
+    size_t n = 0;
+    FILE *f;
+    snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", name);
+    f = fopen(path, "r");
+    CHECK(f != NULL);
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        const size_t k = strlen(line);
+        if (line[0] != '#' && n + k < room) {
+            memcpy(text + n, line, k);
+            n += k;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    text[n] = 0;
+    return n;
+}
+
+#endif
