@@ -147,27 +147,13 @@ static double *numbers(uint32_t a, int64_t n)
     return x;
 }
 
-static double get(const void *a, int32_t type, int64_t i)
-{
-    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
-}
-
-static void put(void *a, int32_t type, int64_t i, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)a)[i] = v;
-    } else {
-        ((float *)a)[i] = (float)v;
-    }
-}
-
 /* Elements [from, from + n) of a whole array, of the type. */
 static void *piece(const double *whole, int64_t from, int64_t n, int32_t type)
 {
     void *a = fresh(n);
     int64_t i;
     for (i = 0; i < n; i++) {
-        put(a, type, i, whole[from + i]);
+        float_put(a, i, type, whole[from + i]);
     }
     return a;
 }
@@ -183,7 +169,7 @@ static int compare(const char *what, const void *got, int32_t type, const double
         most = fabs(whole[i]) > most ? fabs(whole[i]) : most;
     }
     for (i = 0; i < n; i++) {
-        const double d = fabs(get(got, type, i) - whole[from + i]);
+        const double d = fabs(float_get(got, i, type) - whole[from + i]);
         bad += !(d <= tolerance * most);
         worst = d > worst ? d : worst;
     }
@@ -540,16 +526,16 @@ static void experts(side *a, int back)
         double *dw = a->dw + (a->plan->first + e) * n * n;
         for (row = a->route->begin[e]; row < a->route->begin[e] + a->route->count[e]; row++) {
             for (i = 0; i < n; i++) {
-                const double x = get(a->rows, type, row * n + i);
-                double out = back ? x * get(a->dresults, type, row * n + i) : x * x / 2.0;
+                const double x = float_get(a->rows, row * n + i, type);
+                double out = back ? x * float_get(a->dresults, row * n + i, type) : x * x / 2.0;
                 for (j = 0; j < n; j++) {
-                    out += back ? w[j * n + i] * get(a->dresults, type, row * n + j)
-                                : w[i * n + j] * get(a->rows, type, row * n + j);
-                    dw[i * n + j] +=
-                        back ? get(a->dresults, type, row * n + i) * get(a->rows, type, row * n + j)
-                             : 0.0;
+                    out += back ? w[j * n + i] * float_get(a->dresults, row * n + j, type)
+                                : w[i * n + j] * float_get(a->rows, row * n + j, type);
+                    dw[i * n + j] += back ? float_get(a->dresults, row * n + i, type) *
+                                                float_get(a->rows, row * n + j, type)
+                                          : 0.0;
                 }
-                put(back ? a->drows : a->results, type, row * n + i, out);
+                float_put(back ? a->drows : a->results, row * n + i, type, out);
             }
         }
     }
@@ -686,7 +672,7 @@ static double loss(side *a, int *bad)
     int64_t i;
     *bad += forward(a, &why) != DPAR_OK;
     for (i = 0; i < a->tokens * a->s->width; i++) {
-        sum += get(a->y, a->s->type, i) * get(a->g, a->s->type, i);
+        sum += float_get(a->y, i, a->s->type) * float_get(a->g, i, a->s->type);
     }
     *bad += dpar_all_reduce(a->c, &sum, &all, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     return all + a->load.loss;

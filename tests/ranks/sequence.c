@@ -82,36 +82,6 @@ static int elements(const test_case *t, int tensor) /* of a token */
     return tensor == 0 ? t->heads * t->width : t->groups * (tensor == 1 ? t->width : t->values);
 }
 
-static double get(const void *x, int64_t i, int type)
-{
-    uint32_t bits = 0;
-    float f;
-    if (type == DPAR_F64) {
-        return ((const double *)x)[i];
-    }
-    if (type == DPAR_F32) {
-        return (double)((const float *)x)[i];
-    }
-    bits = (uint32_t)((const uint16_t *)x)[i] << 16; /* bf16 */
-    memcpy(&f, &bits, 4);
-    return (double)f;
-}
-
-static void set(void *x, int64_t i, int type, double v)
-{
-    float f = (float)v;
-    uint32_t bits;
-    if (type == DPAR_F64) {
-        ((double *)x)[i] = v;
-    } else if (type == DPAR_F32) {
-        ((float *)x)[i] = f;
-    } else {
-        memcpy(&bits, &f, 4);
-        bits += 0x7fff + (bits >> 16 & 1);
-        ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
-    }
-}
-
 /* ---- the textbook ---------------------------------------------------------------------------- */
 
 static int sees(const test_case *t, int64_t i, int64_t j)
@@ -176,8 +146,8 @@ static void textbook_row(test_case *t, int64_t i, int h, double *p)
 static double rounded(int type, double v)
 {
     uint64_t room = 0;
-    set(&room, 0, type, v);
-    return get(&room, 0, type);
+    float_put(&room, 0, type, v);
+    return float_get(&room, 0, type);
 }
 
 static void textbook(test_case *t, uint32_t seed)
@@ -236,7 +206,7 @@ static void scatter(const test_case *t, const part *p, int each, const double *f
     int e;
     for (i = 0; i < p->tokens; i++) {
         for (e = 0; e < each; e++) {
-            set(to, i * each + e, t->type, from[p->token[i] * each + e]);
+            float_put(to, i * each + e, t->type, from[p->token[i] * each + e]);
         }
     }
 }
@@ -316,7 +286,8 @@ static double difference(const test_case *t, const part *p, int each, const doub
     int e;
     for (i = 0; i < p->tokens; i++) {
         for (e = 0; e < each; e++) {
-            const double want = whole[p->token[i] * each + e], have = get(got, i * each + e, type);
+            const double want = whole[p->token[i] * each + e],
+                         have = float_get(got, i * each + e, type);
             const double d = fabs(have - want) / (fabs(want) > 1.0 ? fabs(want) : 1.0);
             most = d > most ? d : d <= most ? most : 1e9;
         }
@@ -360,7 +331,7 @@ static void widen(const void *from, int64_t n, float *to)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        to[i] = (float)get(from, i, DPAR_BF16);
+        to[i] = (float)float_get(from, i, DPAR_BF16);
     }
 }
 
@@ -523,7 +494,7 @@ static double loss(dpar_comm *c, dpar_attention_plan *plan, const dpar_attention
         return 1e300;
     }
     for (i = 0; i < p->tokens * t->heads * t->values; i++) {
-        sum += get(p->out, i, t->type) * get(p->dout, i, t->type);
+        sum += float_get(p->out, i, t->type) * float_get(p->dout, i, t->type);
     }
     (void)dpar_all_reduce(c, &sum, &all, 1, DPAR_F64, DPAR_SUM, NULL);
     return all;
@@ -934,10 +905,10 @@ static void middle_attend(const test_case *t, const middle *m, int backward)
     for (i = 0; i < total(t) * m->heads && backward; i++) {
         double sum = 0.0;
         for (d = 0; d < t->values; d++) {
-            sum +=
-                get(m->out, i * t->values + d, t->type) * get(m->dout, i * t->values + d, t->type);
+            sum += float_get(m->out, i * t->values + d, t->type) *
+                   float_get(m->dout, i * t->values + d, t->type);
         }
-        set(m->delta, i, t->type, sum);
+        float_put(m->delta, i, t->type, sum);
     }
     for (d = 0; d < t->docs && m->heads > 0; d++) {
         const int64_t at = t->ends[d];
@@ -974,7 +945,7 @@ static int middle_agrees(const test_case *t, const middle *m, int tensor)
     for (i = 0; i < total(t); i++) {
         for (e = 0; e < mine; e++) {
             const double want = t->x[tensor][i * each + first * n + e];
-            bad += get(m->x[tensor], i * mine + e, t->type) != want;
+            bad += float_get(m->x[tensor], i * mine + e, t->type) != want;
         }
     }
     return bad;
@@ -1136,11 +1107,11 @@ static int ulysses_copies(dpar_comm *c)
     u.type = DPAR_BF16;
     u.width = 1;
     for (i = 0; i < whole; i++) {
-        set(in, i, DPAR_BF16, c->rank == 0 ? 1.0 : 1.0 / 256.0);
+        float_put(in, i, DPAR_BF16, c->rank == 0 ? 1.0 : 1.0 / 256.0);
     }
     bad += exchange(c, &u, in, out, 1);
     for (i = 0; i < dpar_split_size(&u.tokens, c->rank); i++) {
-        bad += get(out, i, DPAR_BF16) != want;
+        bad += float_get(out, i, DPAR_BF16) != want;
     }
     free(in);
     free(out);

@@ -173,20 +173,6 @@ static double *numbers(uint32_t a, int64_t n, double scale)
     return x;
 }
 
-static double get(const void *a, int32_t type, int64_t i)
-{
-    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
-}
-
-static void put(void *a, int32_t type, int64_t i, double v)
-{
-    if (type == DPAR_F64) {
-        ((double *)a)[i] = v;
-    } else {
-        ((float *)a)[i] = (float)v;
-    }
-}
-
 /* Rows [r0, r1) and columns [c0, c1) of a whole array, dense, of the type. */
 static void *piece(const double *whole, int64_t width, int64_t r0, int64_t r1, int64_t c0,
                    int64_t c1, int32_t type)
@@ -195,7 +181,7 @@ static void *piece(const double *whole, int64_t width, int64_t r0, int64_t r1, i
     int64_t i, j;
     for (i = r0; i < r1; i++) {
         for (j = c0; j < c1; j++) {
-            put(a, type, (i - r0) * (c1 - c0) + j - c0, whole[i * width + j]);
+            float_put(a, (i - r0) * (c1 - c0) + j - c0, type, whole[i * width + j]);
         }
     }
     return a;
@@ -215,8 +201,8 @@ static int compare(const char *what, const void *got, int32_t type, const double
     }
     for (i = r0; i < r1; i++) {
         for (j = c0; j < c1; j++) {
-            const double d =
-                fabs(get(got, type, (i - r0) * (c1 - c0) + j - c0) - factor * whole[i * width + j]);
+            const double d = fabs(float_get(got, (i - r0) * (c1 - c0) + j - c0, type) -
+                                  factor * whole[i * width + j]);
             bad += !(d <= tolerance * most);
             worst = d > worst ? d : worst;
         }
@@ -293,7 +279,7 @@ static int matmul_cases(void)
         p.b = piece(y, 40, 0, 40, 0, 40, type);
         p.c = piece(z, 40, 0, 40, 0, 40, type);
         for (i = 0; !with && i < 40 * 40; i++) { /* must not be read */
-            put(p.c, type, i, HUGE_VAL);
+            float_put(p.c, i, type, HUGE_VAL);
         }
         bad += dpar_matmul_host(NULL, &p) != DPAR_OK;
         for (i = 0; i < m; i++) {
@@ -303,7 +289,7 @@ static int matmul_cases(void)
                     sum += x[ta ? l * 35 + i : i * 35 + l] * y[tb ? j * 37 + l : l * 37 + j];
                 }
                 sum = 1.5 * sum + (with ? beta * z[i * 39 + j] : 0.0);
-                bad += !(fabs(get(p.c, type, i * 39 + j) - sum) <= tolerance);
+                bad += !(fabs(float_get(p.c, i * 39 + j, type) - sum) <= tolerance);
             }
         }
         p.type = DPAR_I32;
@@ -492,8 +478,8 @@ static void part_product(const shape *s, part *p)
 {
     int64_t i;
     for (i = 0; i < s->n * p->up.out; i++) {
-        put((void *)(uintptr_t)p->y.x, s->type, i,
-            get(p->u.y, s->type, i) * get(p->v.y, s->type, i));
+        float_put((void *)(uintptr_t)p->y.x, i, s->type,
+                  float_get(p->u.y, i, s->type) * float_get(p->v.y, i, s->type));
     }
 }
 
@@ -562,9 +548,9 @@ static int part_backward(dpar_comm *c, const shape *s, part *p)
     int64_t i;
     int bad = down_backward(c, s, p);
     for (i = 0; i < s->n * p->up.out; i++) {
-        const double dp = get(p->y.dx, s->type, i);
-        put((void *)(uintptr_t)p->u.dy, s->type, i, dp * get(p->v.y, s->type, i));
-        put((void *)(uintptr_t)p->v.dy, s->type, i, dp * get(p->u.y, s->type, i));
+        const double dp = float_get(p->y.dx, i, s->type);
+        float_put((void *)(uintptr_t)p->u.dy, i, s->type, dp * float_get(p->v.y, i, s->type));
+        float_put((void *)(uintptr_t)p->v.dy, i, s->type, dp * float_get(p->u.y, i, s->type));
     }
     return bad + up_backward(c, s, p);
 }
@@ -592,7 +578,7 @@ static double part_loss(dpar_comm *c, const shape *s, part *p)
     int64_t i;
     (void)part_forward(c, s, p);
     for (i = 0; i < p->own * s->h; i++) {
-        sum += get(p->y.y, s->type, i) * get(p->y.dy, s->type, i);
+        sum += float_get(p->y.y, i, s->type) * float_get(p->y.dy, i, s->type);
     }
     if (s->sequence) {
         (void)dpar_all_reduce(c, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
@@ -786,7 +772,8 @@ static void *rows_of(const words *s, int32_t rank, const double *whole)
     for (i = 0; i < rows; i++) {
         const int64_t id = dpar_vocab_id(&s->v, rank, i);
         for (j = 0; j < s->width; j++) {
-            put(a, s->type, i * s->width + j, id < 0 ? (double)NAN : whole[id * s->width + j]);
+            float_put(a, i * s->width + j, s->type,
+                      id < 0 ? (double)NAN : whole[id * s->width + j]);
         }
     }
     return a;
@@ -818,7 +805,7 @@ static int embedding_case(dpar_comm *c, const words *s)
     bad += sent(c, 1, s->sequence ? DPAR_REDUCE_SCATTER : DPAR_ALL_REDUCE, bytes, "r");
     for (i = 0; i < own; i++) {
         for (j = 0; j < w; j++) {
-            const double d = get(y, s->type, i * w + j) - table[ids[t0 + i] * w + j];
+            const double d = float_get(y, i * w + j, s->type) - table[ids[t0 + i] * w + j];
             bad += !(d >= 0.0 && d <= 0.0);
         }
     }
@@ -837,7 +824,7 @@ static int embedding_case(dpar_comm *c, const words *s)
             const int64_t id = dpar_vocab_id(&s->v, c->rank, i);
             for (j = 0; j < w; j++) {
                 const double d =
-                    get(dtable, s->type, i * w + j) - (id < 0 ? 0.0 : want[id * w + j]);
+                    float_get(dtable, i * w + j, s->type) - (id < 0 ? 0.0 : want[id * w + j]);
                 bad += !(d >= 0.0 && d <= 0.0);
             }
         }
@@ -937,7 +924,7 @@ static int entropy_compare(dpar_comm *c, const words *s, const double *want_loss
         for (j = 0; j < rows; j++) {
             const int64_t id = dpar_vocab_id(&s->v, c->rank, j);
             const double g = id < 0 ? 0.0 : scale * want[i * all + id];
-            const double d = fabs(get(logits, s->type, i * rows + j) - g);
+            const double d = fabs(float_get(logits, i * rows + j, s->type) - g);
             bad += id < 0 ? !(d <= 0.0) : !(d <= tolerance * scale * largest);
         }
     }
@@ -970,7 +957,7 @@ static int entropy_case(dpar_comm *c, const words *s)
         counted += targets[i] >= 0 && targets[i] != s->ignore - 1;
         for (j = 0; j < rows; j++) {
             const int64_t id = dpar_vocab_id(&s->v, c->rank, j);
-            put(logits, s->type, i * rows + j, id < 0 ? (double)NAN : x[i * all + id]);
+            float_put(logits, i * rows + j, s->type, id < 0 ? (double)NAN : x[i * all + id]);
         }
     }
     entropy_textbook(s, x, targets, want_loss, want);
@@ -1153,7 +1140,7 @@ static void *rows_of_heads(const block *s, int32_t rank, const double *whole, in
     int32_t n;
     for (n = 0; dpar_qkv_run(&s->heads, rank, s->order, s->width, n, &lo, &hi); n++) {
         for (i = lo * columns; i < hi * columns; i++) {
-            put(a, s->type, at++, whole[i]);
+            float_put(a, at++, s->type, whole[i]);
         }
     }
     return at == rows * columns ? a : NULL;
@@ -1221,17 +1208,17 @@ static void attend_typed(const block *s, const dpar_heads_share *own, const void
     double *dg = (double *)fresh(s->n * wide), *dd = (double *)fresh(s->n * row);
     int64_t i;
     for (i = 0; i < s->n * row; i++) {
-        a[i] = get(qkv, s->type, i);
+        a[i] = float_get(qkv, i, s->type);
     }
     for (i = 0; g != NULL && i < s->n * wide; i++) {
-        dg[i] = get(g, s->type, i);
+        dg[i] = float_get(g, i, s->type);
     }
     attend(s, own, a, b, g != NULL ? dg : NULL, dd);
     for (i = 0; o != NULL && i < s->n * wide; i++) {
-        put(o, s->type, i, b[i]);
+        float_put(o, i, s->type, b[i]);
     }
     for (i = 0; g != NULL && i < s->n * row; i++) {
-        put(d, s->type, i, dd[i]);
+        float_put(d, i, s->type, dd[i]);
     }
     free(a);
     free(b);
@@ -1261,7 +1248,7 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
         attend_typed(s, &own, a->y, (void *)(uintptr_t)b->x, NULL, NULL);
         bad += dpar_linear_forward(t, out, b) != DPAR_OK;
         for (sum[side] = 0.0, i = 0; i < s->n * s->h; i++) {
-            sum[side] += m->g[i] * get(b->y, s->type, i);
+            sum[side] += m->g[i] * float_get(b->y, i, s->type);
         }
     }
     if (mine) {
@@ -1433,13 +1420,14 @@ static int random_cases(dpar_comm *c)
         }
         for (i = 0; i < own.rows; i++) {
             for (j = 0; j < own.columns; j++) {
-                const double d = get(mine, type, i * own.columns + j) -
-                                 get(whole, type, (i + 1) * WIDTH + own.column + j);
+                const double d = float_get(mine, i * own.columns + j, type) -
+                                 float_get(whole, (i + 1) * WIDTH + own.column + j, type);
                 bad += !(d >= 0.0 && d <= 0.0);
             }
         }
         for (i = 0; i < ROWS * WIDTH; i++) {
-            const double u = dpar_random_uniform(5, 6, (uint64_t)i), got = get(whole, type, i);
+            const double u = dpar_random_uniform(5, 6, (uint64_t)i),
+                         got = float_get(whole, i, type);
             const double want = k == 0   ? (u < 0.25 ? 0.0 : x[i] / 0.75)
                                 : k == 1 ? -2.0 + 5.0 * u
                                          : 1.0 + 2.0 * dpar_random_normal(5, 6, (uint64_t)i);
