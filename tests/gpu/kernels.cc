@@ -86,6 +86,10 @@ struct twin {
     {
         return there + GUARD;
     }
+    void *at(int on_device)
+    {
+        return on_device ? d() : h();
+    }
     bytes_of taken()
     {
         bytes_of made(here.size());
@@ -132,6 +136,16 @@ int twin::same(int32_t type, double relative)
         return 0;
     }
     return alike(made.data() + GUARD, h(), bytes / dpar_type_bytes(type), type, relative);
+}
+
+/* A task of both tables, on the arrays of either side, which place() puts into it. */
+template <class Task, class Place>
+static void on_both(dpar_status (*dpar_mem::*run)(void *, const Task *), Task *task, Place place)
+{
+    place(1);
+    CHECK_INT((device.*run)(device.ctx, task), DPAR_OK);
+    place(0);
+    CHECK_INT((host.*run)(host.ctx, task), DPAR_OK);
 }
 
 static int64_t odd_place(int32_t type)
@@ -719,12 +733,10 @@ static void test_reduce(void)
         r.op = DPAR_SUM + (int32_t)below(5);
         r.add = (int32_t)below(2);
         r.scale = below(2) == 0 ? 1.0 : 1.0 / 3.0;
-        r.to = to.d();
-        r.from = from.d();
-        CHECK_INT(device.reduce(device.ctx, &r), DPAR_OK);
-        r.to = to.h();
-        r.from = from.h();
-        CHECK_INT(host.reduce(host.ctx, &r), DPAR_OK);
+        on_both(&dpar_mem::reduce, &r, [&](int on_device) {
+            r.to = to.at(on_device);
+            r.from = from.at(on_device);
+        });
         CHECK(to.same(to_type, to_type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
     }
 }
@@ -748,12 +760,10 @@ static void test_finite(void)
         f.keep = (int32_t)below(2);
         *(int64_t *)found.h() = below(2) == 0 ? -1 : 77;
         found.give();
-        f.in = in.d();
-        f.found = (int64_t *)found.d();
-        CHECK_INT(device.finite(device.ctx, &f), DPAR_OK);
-        f.in = in.h();
-        f.found = (int64_t *)found.h();
-        CHECK_INT(host.finite(host.ctx, &f), DPAR_OK);
+        on_both(&dpar_mem::finite, &f, [&](int on_device) {
+            f.in = in.at(on_device);
+            f.found = (int64_t *)found.at(on_device);
+        });
         CHECK(found.same(DPAR_I64, -1.0));
     }
 }
@@ -797,14 +807,12 @@ static void test_squares(void)
         dpar_mem_clip c;
         *(double *)s.h() = squares[turn];
         s.give();
-        c.squares = (const double *)s.d();
-        c.factor = (double *)factor.d();
         c.limit = turn == 5 ? 0.0 : 1.5;
         c.scale = 0.5;
-        CHECK_INT(device.clip(device.ctx, &c), DPAR_OK);
-        c.squares = (const double *)s.h();
-        c.factor = (double *)factor.h();
-        CHECK_INT(host.clip(host.ctx, &c), DPAR_OK);
+        on_both(&dpar_mem::clip, &c, [&](int on_device) {
+            c.squares = (const double *)s.at(on_device);
+            c.factor = (double *)factor.at(on_device);
+        });
         CHECK(factor.same(DPAR_F64, 1e-15));
     }
 }
@@ -964,14 +972,11 @@ static void test_gather(void)
         g.bytes = bytes;
         g.to_step = to_step;
         g.from_step = from_step;
-        g.to = to.d();
-        g.from = from.d();
-        g.index.at = at.d();
-        CHECK_INT(device.gather(device.ctx, &g), DPAR_OK);
-        g.to = to.h();
-        g.from = from.h();
-        g.index.at = at.h();
-        CHECK_INT(host.gather(host.ctx, &g), DPAR_OK);
+        on_both(&dpar_mem::gather, &g, [&](int on_device) {
+            g.to = to.at(on_device);
+            g.from = from.at(on_device);
+            g.index.at = at.at(on_device);
+        });
         CHECK(to.same(DPAR_U8, -1.0));
     }
 }
@@ -979,14 +984,11 @@ static void test_gather(void)
 /* Done by both tables, on either side's arrays. */
 static void scatter_both(dpar_mem_scatter s, twin &to, twin &from, twin &at, double relative)
 {
-    s.to = to.d();
-    s.from = from.d();
-    s.index.at = at.d();
-    CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
-    s.to = to.h();
-    s.from = from.h();
-    s.index.at = at.h();
-    CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
+    on_both(&dpar_mem::scatter, &s, [&](int on_device) {
+        s.to = to.at(on_device);
+        s.from = from.at(on_device);
+        s.index.at = at.at(on_device);
+    });
     CHECK(to.same(s.type, relative));
 }
 
@@ -1074,16 +1076,12 @@ static void test_combine_and_dot(void)
         m.to_type = tt;
         m.from_type = ft;
         m.weight_type = wt;
-        m.to = to.d();
-        m.from = from.d();
-        m.weight = turn % 7 ? weight.d() : NULL;
-        m.index.at = at.d();
-        CHECK_INT(device.combine(device.ctx, &m), DPAR_OK);
-        m.to = to.h();
-        m.from = from.h();
-        m.weight = turn % 7 ? weight.h() : NULL;
-        m.index.at = at.h();
-        CHECK_INT(host.combine(host.ctx, &m), DPAR_OK);
+        on_both(&dpar_mem::combine, &m, [&](int on_device) {
+            m.to = to.at(on_device);
+            m.from = from.at(on_device);
+            m.weight = turn % 7 ? weight.at(on_device) : NULL;
+            m.index.at = at.at(on_device);
+        });
         CHECK(to.same(tt, -1.0));
         memset(&d, 0, sizeof d);
         d.index = m.index;
@@ -1092,16 +1090,12 @@ static void test_combine_and_dot(void)
         d.width = width;
         d.to_type = wt;
         d.type = ft;
-        d.to = sums.d();
-        d.a = left.d();
-        d.b = from.d();
-        d.index.at = at.d();
-        CHECK_INT(device.dot(device.ctx, &d), DPAR_OK);
-        d.to = sums.h();
-        d.a = left.h();
-        d.b = from.h();
-        d.index.at = at.h();
-        CHECK_INT(host.dot(host.ctx, &d), DPAR_OK);
+        on_both(&dpar_mem::dot, &d, [&](int on_device) {
+            d.to = sums.at(on_device);
+            d.a = left.at(on_device);
+            d.b = from.at(on_device);
+            d.index.at = at.at(on_device);
+        });
         within = 100.0; /* products of up to 4, which cancel */
         CHECK(sums.same(wt, wt == DPAR_F64 ? 1e-15 : 1e-7));
         within = 1e-30;
@@ -1210,16 +1204,12 @@ static void test_merge(void)
         m.type = type;
         m.rows = some;
         m.values = values;
-        m.out = out.d();
-        m.lse = lse.d();
-        m.more = more.d();
-        m.more_lse = more_lse.d();
-        CHECK_INT(device.merge(device.ctx, &m), DPAR_OK);
-        m.out = out.h();
-        m.lse = lse.h();
-        m.more = more.h();
-        m.more_lse = more_lse.h();
-        CHECK_INT(host.merge(host.ctx, &m), DPAR_OK);
+        on_both(&dpar_mem::merge, &m, [&](int on_device) {
+            m.out = out.at(on_device);
+            m.lse = lse.at(on_device);
+            m.more = more.at(on_device);
+            m.more_lse = more_lse.at(on_device);
+        });
         within = 1.0;
         CHECK(out.same(type, type == DPAR_F64 ? 1e-14 : 2e-7));
         CHECK(lse.same(type, type == DPAR_F64 ? 1e-14 : 2e-7));
@@ -1264,12 +1254,10 @@ static void test_moments(void)
             ((double *)to.h())[3 * i + 2] = 2.0;
         }
         to.give();
-        m.x = x.d();
-        m.to = (double *)to.d();
-        CHECK_INT(device.moments(device.ctx, &m), DPAR_OK);
-        m.x = x.h();
-        m.to = (double *)to.h();
-        CHECK_INT(host.moments(host.ctx, &m), DPAR_OK);
+        on_both(&dpar_mem::moments, &m, [&](int on_device) {
+            m.x = x.at(on_device);
+            m.to = (double *)to.at(on_device);
+        });
         within = 1.0;
         CHECK(to.same(DPAR_F64, 1e-13));
         within = 1e-30;
