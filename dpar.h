@@ -25284,14 +25284,16 @@ static int32_t dpari_unlike(const char *s, size_t n, const char *word)
     return row[m];
 }
 
-static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
+/* The preset of that name, case apart; -1: none, `nearest` is like it. */
+static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
+                                 int32_t *nearest)
 {
     int32_t i, best = 0;
-    for (i = 0; i < DPARI_GPUS; i++) {
-        if (dpari_spells_any_case(s, n, dpari_gpu[i].name)) {
+    for (i = 0; name(i) != NULL; i++) {
+        if (dpari_spells_any_case(s, n, name(i))) {
             return i;
         }
-        if (dpari_unlike(s, n, dpari_gpu[i].name) < dpari_unlike(s, n, dpari_gpu[best].name)) {
+        if (dpari_unlike(s, n, name(i)) < dpari_unlike(s, n, name(best))) {
             best = i;
         }
     }
@@ -25299,20 +25301,18 @@ static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
     return -1;
 }
 
-static int32_t dpari_machine_find(const char *s, size_t n, int32_t *nearest)
+/* "unknown GPU 'h10'; the nearest is 'h100-80'" */
+static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
+                                        const char *nearest, const char *more)
 {
-    int32_t i, best = 0;
-    for (i = 0; i < DPARI_MACHINES; i++) {
-        if (dpari_spells_any_case(s, n, dpari_machine[i].name)) {
-            return i;
-        }
-        if (dpari_unlike(s, n, dpari_machine[i].name) <
-            dpari_unlike(s, n, dpari_machine[best].name)) {
-            best = i;
-        }
-    }
-    *nearest = best;
-    return -1;
+    char text[120];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, nearest);
+    dpar_text_put(&t, more);
+    return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
 }
 
 DPAR_API const char *dpar_gpu_name(int32_t index)
@@ -25345,18 +25345,12 @@ static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
 {
-    int32_t nearest = 0, i = dpari_gpu_find(s, n, &nearest);
-    char text[80];
-    dpar_text t;
+    int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
     if (i >= 0) {
         dpari_gpu_fill(gpu, i);
         return DPAR_OK;
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, dpari_gpu[nearest].name);
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown GPU '@'", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
 }
 
 DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why)
@@ -25368,7 +25362,7 @@ DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *
 static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 {
     int32_t unused = 0;
-    return dpari_gpu_find(gpu->name, dpari_length(gpu->name), &unused);
+    return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
 /* What a machine of several nodes has when nobody says: a NIC a chip. */
@@ -25406,8 +25400,9 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
     dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(
-        &c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu), &unused));
+    dpari_gpu_fill(&c->gpu,
+                   dpari_preset_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
+                                     dpar_gpu_name, &unused));
     dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
     dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
     c->link_Bps = dpari_machine[i].link * 1e9;
@@ -25423,20 +25418,13 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
-    int32_t nearest = 0, i = dpari_machine_find(s, n, &nearest);
-    char text[120];
-    dpar_text t;
+    int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
     if (i >= 0) {
         dpari_cluster_fill(c, i);
         return DPAR_OK;
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, dpari_machine[nearest].name);
-    dpar_text_put(&t, "', or say NODESxGPUS:GPU as '8x8:h100-80");
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown machine '@'", text, sizeof(text), 0, 0, 0,
-                          0);
+    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name(nearest),
+                                "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
 DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why)
@@ -25534,7 +25522,8 @@ static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
  * machine. */
 static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
-    int32_t unused = 0, machine = dpari_machine_find(c->name, dpari_length(c->name), &unused);
+    int32_t unused = 0,
+            machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
     dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
     if (st != DPAR_OK) {
         return st;
