@@ -211,24 +211,34 @@ static void fill(row *r, int gpus, int gbs)
     check(r);
 }
 
+/* A GPT of the row's columns on A100 nodes with a NIC for each GPU, as in Megatron's papers. */
+static row *add_megatron(const table *t, const char *of, const char *group, const char *name)
+{
+    char work[160], cluster[96];
+    row *r;
+    snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
+             text_of(t, "layers"), text_of(t, "hidden"), text_of(t, "heads"), text_of(t, "vocab"),
+             text_of(t, "seq"));
+    snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25",
+             count_of(t, "gpus", 1) / 8);
+    r = add(of, group, name, work, cluster, "fp16");
+    r->strategy.tp = count_of(t, "tp", 1);
+    r->strategy.pp = count_of(t, "pp", 1);
+    return r;
+}
+
 static void load_sc21(const char *dir)
 {
     table t;
-    char work[160], cluster[96], name[80];
+    char name[80];
     if (!open_table(&t, dir, "megatron_sc21_table1.csv")) {
         return;
     }
     while (next_row(&t)) {
         row *r;
         int gpus = count_of(&t, "gpus", 1);
-        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
-                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
-                 text_of(&t, "vocab"), text_of(&t, "seq"));
-        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
         snprintf(name, sizeof name, "%s", text_of(&t, "model"));
-        r = add("sc21", name, name, work, cluster, "fp16");
-        r->strategy.tp = count_of(&t, "tp", 1);
-        r->strategy.pp = count_of(&t, "pp", 1);
+        r = add_megatron(&t, "sc21", name, name);
         r->strategy.vp = count_of(&t, "vp", 1);
         r->strategy.micro_batch = count_of(&t, "mbs", 1);
         r->strategy.recompute = DPAR_RECOMPUTE_FULL;
@@ -241,7 +251,7 @@ static void load_sc21(const char *dir)
 static void load_sc21_table2(const char *dir)
 {
     table t;
-    char work[160], cluster[96], name[80];
+    char name[80];
     if (!open_table(&t, dir, "megatron_sc21_table2.csv")) {
         return;
     }
@@ -250,15 +260,9 @@ static void load_sc21_table2(const char *dir)
         int gpus = count_of(&t, "gpus", 1), zero = strcmp(text_of(&t, "scheme"), "ZeRO-3") == 0;
         double h = number_of(&t, "hidden"), s = number_of(&t, "seq"), l = number_of(&t, "layers");
         double b = number_of(&t, "gbs"), v = number_of(&t, "vocab");
-        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
-                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
-                 text_of(&t, "vocab"), text_of(&t, "seq"));
-        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
         snprintf(name, sizeof name, "%s %sB on %d", text_of(&t, "scheme"), text_of(&t, "params_b"),
                  gpus);
-        r = add(zero ? "sc21-zero3" : "sc21-ptd", name, name, work, cluster, "fp16");
-        r->strategy.tp = count_of(&t, "tp", 1);
-        r->strategy.pp = count_of(&t, "pp", 1);
+        r = add_megatron(&t, zero ? "sc21-zero3" : "sc21-ptd", name, name);
         r->strategy.micro_batch = count_of(&t, "mbs", 1);
         r->strategy.recompute = DPAR_RECOMPUTE_FULL;
         r->strategy.overlap = zero ? DPAR_OVERLAP_DP : 0;
@@ -272,7 +276,7 @@ static void load_sc21_table2(const char *dir)
 static void load_korthikanti(const char *dir)
 {
     table t;
-    char work[160], cluster[96], name[80];
+    char name[80];
     int pass;
     if (!open_table(&t, dir, "korthikanti_a100.csv")) {
         return;
@@ -281,15 +285,9 @@ static void load_korthikanti(const char *dir)
         for (pass = 0; pass < 2; pass++) {
             row *r;
             int gpus = count_of(&t, "gpus", 1);
-            snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
-                     text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
-                     text_of(&t, "vocab"), text_of(&t, "seq"));
-            snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
             snprintf(name, sizeof name, "%s %s", text_of(&t, "model"),
                      pass ? "SP + selective" : "full recompute");
-            r = add("korthikanti", text_of(&t, "model"), name, work, cluster, "fp16");
-            r->strategy.tp = count_of(&t, "tp", 1);
-            r->strategy.pp = count_of(&t, "pp", 1);
+            r = add_megatron(&t, "korthikanti", text_of(&t, "model"), name);
             r->strategy.vp = count_of(&t, "vp", 1);
             r->strategy.micro_batch = count_of(&t, "mbs", 1);
             r->strategy.sp = pass;
@@ -498,21 +496,15 @@ static void load_torchtitan(const char *dir)
 static void load_mt_nlg(const char *dir)
 {
     table t;
-    char work[160], cluster[96], name[80];
+    char name[80];
     if (!open_table(&t, dir, "mt_nlg_530b.csv")) {
         return;
     }
     while (next_row(&t)) {
         row *r;
         int gpus = count_of(&t, "gpus", 1);
-        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
-                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
-                 text_of(&t, "vocab"), text_of(&t, "seq"));
-        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
         snprintf(name, sizeof name, "530B on %d", gpus);
-        r = add("mt-nlg", name, name, work, cluster, "fp16");
-        r->strategy.tp = count_of(&t, "tp", 1);
-        r->strategy.pp = count_of(&t, "pp", 1);
+        r = add_megatron(&t, "mt-nlg", name, name);
         r->strategy.recompute = DPAR_RECOMPUTE_FULL;
         r->measured = number_of(&t, "iter_s");
         fill(r, gpus, count_of(&t, "gbs", 1));
