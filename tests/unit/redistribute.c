@@ -870,40 +870,39 @@ static void test_node_balance(void)
     }
 }
 
+/* Shards and copies of one array on at most 16 ranks from `offset` on; 0: these would be more. */
+static int some_shards(dpar_layout *l, int32_t offset)
+{
+    static const int64_t extent[] = {32, 16};
+    dpar_placement p[3];
+    dpar_mesh m;
+    int32_t size[3], dim, i;
+    for (i = 0; i < 3; i++) {
+        size[i] = 1 << below(3);
+        dim = below(3);
+        p[i] = dim < 2 ? dpar_shard(dim) : dpar_replicate();
+    }
+    if (size[0] * size[1] * size[2] > 16) {
+        return 0;
+    }
+    CHECK_INT(dpar_mesh_init(&m, 3, names, size, below(2), 0, NULL), DPAR_OK);
+    m.offset = offset;
+    CHECK_INT(dpar_layout_init(l, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    return 1;
+}
+
 /* Copies share the sending: for each shard of the source, held by ranks apart from the readers, no
  * copy sends two boxes more than another. */
 static void test_shares(void)
 {
     int trial;
     for (trial = 0; trial < 400; trial++) {
-        int32_t size[3], dim[3], i, rank, group;
-        int64_t extent[2], sent_by[RANKS];
-        dpar_placement p[3];
-        dpar_mesh m;
+        int32_t rank, group;
+        int64_t sent_by[RANKS];
         dpar_layout from, to;
-        extent[0] = 32;
-        extent[1] = 16;
-        for (i = 0; i < 3; i++) {
-            size[i] = 1 << below(3);
-            dim[i] = below(3);
-            p[i] = dim[i] < 2 ? dpar_shard(dim[i]) : dpar_replicate();
-        }
-        if (size[0] * size[1] * size[2] > 16) {
+        if (!some_shards(&from, 0) || !some_shards(&to, 20)) {
             continue;
         }
-        CHECK_INT(dpar_mesh_init(&m, 3, names, size, below(2), 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
-        for (i = 0; i < 3; i++) {
-            size[i] = 1 << below(3);
-            dim[i] = below(3);
-            p[i] = dim[i] < 2 ? dpar_shard(dim[i]) : dpar_replicate();
-        }
-        if (size[0] * size[1] * size[2] > 16) {
-            continue;
-        }
-        CHECK_INT(dpar_mesh_init(&m, 3, names, size, below(2), 0, NULL), DPAR_OK);
-        m.offset = 20;
-        CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p, NULL, NULL), DPAR_OK);
         for (rank = 0; rank < from.mesh.size; rank++) {
             static dpar_transfers w;
             dpar_transfer_totals sum;
