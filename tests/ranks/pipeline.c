@@ -572,11 +572,17 @@ static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     return j->fsdp == NULL ? DPAR_OK : dpar_fsdp_after(j->fsdp, link_of(j, t), DPAR_FORWARD);
 }
 
-/* An activation alone is given. */
-static void alone(job *j, const dpar_stage_task *t)
+/* What is given an activation alone. */
+static dpar_status alone(void *ctx, const dpar_stage_task *t, dpar_why *why, void (*run)(turn *w))
 {
+    job *j = (job *)ctx;
     j->wrong += t->in != NULL || t->out != NULL || t->in_count != 0 || t->out_count != 0;
     j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->weight != -1;
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    launch(j, t, NULL, NULL, run);
+    return DPAR_OK;
 }
 
 static void offload_turn(turn *w)
@@ -592,13 +598,7 @@ static void offload_turn(turn *w)
 
 static dpar_status offload(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
-    job *j = (job *)ctx;
-    alone(j, t);
-    if (ends_here(j, t, why)) {
-        return DPAR_E_RANGE;
-    }
-    launch(j, t, NULL, NULL, offload_turn);
-    return DPAR_OK;
+    return alone(ctx, t, why, offload_turn);
 }
 
 static void reload_turn(turn *w)
@@ -613,13 +613,7 @@ static void reload_turn(turn *w)
 
 static dpar_status reload(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
-    job *j = (job *)ctx;
-    alone(j, t);
-    if (ends_here(j, t, why)) {
-        return DPAR_E_RANGE;
-    }
-    launch(j, t, NULL, NULL, reload_turn);
-    return DPAR_OK;
+    return alone(ctx, t, why, reload_turn);
 }
 
 static void recompute_turn(turn *w)
@@ -637,13 +631,7 @@ static void recompute_turn(turn *w)
 
 static dpar_status recompute(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
-    job *j = (job *)ctx;
-    alone(j, t);
-    if (ends_here(j, t, why)) {
-        return DPAR_E_RANGE;
-    }
-    launch(j, t, NULL, NULL, recompute_turn);
-    return DPAR_OK;
+    return alone(ctx, t, why, recompute_turn);
 }
 
 static dpar_status wait_reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
