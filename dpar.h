@@ -7584,6 +7584,10 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
                                        dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
+DPARI_FN int64_t dpari_room_up(int64_t bytes)
+{
+    return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
+}
 
 /* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
 typedef struct dpari_room {
@@ -36456,7 +36460,7 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         dpari_stream_rewind(s);
         s->slot = *next;
         if (s->peer != m->c->rank || s->ops) {
-            *next += (most * m->bytes + 63) / 64 * 64;
+            *next += dpari_room_up(most * m->bytes);
         }
     }
     *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */
@@ -40377,11 +40381,6 @@ typedef struct dpari_spatial_memory {
     int64_t cuts, exchange; /* where they begin, bytes */
 } dpari_spatial_memory;
 
-static int64_t dpari_spatial_aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
@@ -40389,8 +40388,8 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
     for (i = 0; i < s->in.mesh.axes; i++) {
         cuts += s->in.mesh.axis[i].size + 1;
     }
-    at->cuts = dpari_spatial_aligned((int64_t)sizeof(dpar_spatial_plan));
-    at->exchange = at->cuts + dpari_spatial_aligned(8 * cuts);
+    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
@@ -42371,11 +42370,6 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-static int64_t dpari_fsdp_up(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* The pieces of an fsdp in memory, or NULL and only their sum. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
@@ -42472,9 +42466,9 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
     s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
                  dpar_optimizer_moments(&o->optimizer);
-    s->registered = dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered) +
-                    dpari_fsdp_up(s->gradients) + dpari_fsdp_up(s->buckets) +
-                    dpari_fsdp_up(s->master) + dpari_fsdp_up(s->moments);
+    s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
+                    dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
+                    dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
 DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
@@ -42588,13 +42582,13 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     }
     at = d->memory = (unsigned char *)memory;
     d->weights = at; /* whole or a pool: one of both is 0 */
-    at += dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered);
+    at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
     d->grads = at; /* whole gradients, or buckets and then sums */
-    at += dpari_fsdp_kept(&d->options) ? dpari_fsdp_up(s->gradients) : dpari_fsdp_up(s->buckets);
+    at += dpari_fsdp_kept(&d->options) ? dpari_room_up(s->gradients) : dpari_room_up(s->buckets);
     d->sums = at;
-    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_fsdp_up(s->gradients);
+    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_room_up(s->gradients);
     d->master = at;
-    at += dpari_fsdp_up(s->master);
+    at += dpari_room_up(s->master);
     d->moment[0] = at;
     d->moment[1] = at + moment;
     if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
@@ -45007,7 +45001,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int
     }
     if (c->mem != NULL) { /* behind the plan itself are its exchanges alone */
         p->device_bytes = at[0];
-        at[0] = ((int64_t)sizeof *p + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
+        at[0] = dpari_room_up((int64_t)sizeof *p);
     }
     at[1] = at[2] = at[0];
     if (st != DPAR_OK || p->layer.way != DPAR_ATTENTION_HALO) {
@@ -45016,7 +45010,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         st = dpar_halo_exchange_bytes(c, &p->field[2 * i], 2, &o, &more, why);
-        at[i + 1] = at[i] + (more + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
+        at[i + 1] = at[i] + dpari_room_up(more);
     }
     return st;
 }
@@ -48080,7 +48074,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
 
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
-    pool->each = dpari_ceil_div(each, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
+    pool->each = dpari_room_up(each);
     return pool->each * pool->count;
 }
 
@@ -60222,9 +60216,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
-        w.points[d] = w.local + (local + 63) / 64 * 64 + d * points * w.components * w.width;
-        w.known[d] = w.local + (local + 63) / 64 * 64 + wholes * points * w.components * w.width +
-                     d * points;
+        w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
+        w.known[d] =
+            w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
     st = dpari_agree(x->c, st, 0, NULL, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
@@ -60849,7 +60843,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, c
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {
     int64_t at = r->used;
-    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
+    r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
 

@@ -1335,11 +1335,6 @@ static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
     t->last = t->at + t->len >= count;
 }
 
-static int64_t dpari_mpi_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* All-reduce: MPI wants MPI_IN_PLACE of all ranks or of none, while dpar's ranks need not agree.
  * Open MPI takes twice the time for it (1 MiB): none there, what is in place is copied. MPICH and
  * those made of it begin by a copy to `out` anyhow: all there. Reduce: none, because MPICH 4.0
@@ -1387,7 +1382,7 @@ static void dpari_mpi_pieces_land(dpari_mpi_task *t)
 
 static int64_t dpari_mpi_stage(const dpari_mpi_task *t)
 {
-    return dpari_mpi_least(t->call.count, dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
+    return dpari_least(t->call.count, dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
 }
 
 /* Where the sum of a block comes: over the block, or behind it. */
@@ -1448,7 +1443,7 @@ static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
 /* How many elements of a piece that has `piece` lie in the block [at, at + len). */
 static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
 {
-    return piece <= at ? 0 : dpari_mpi_least(piece - at, len);
+    return piece <= at ? 0 : dpari_least(piece - at, len);
 }
 
 /* counts[r] of the block under way. */
@@ -1522,8 +1517,8 @@ static void dpari_mpi_scatter_land(dpari_mpi_task *t)
 static int64_t dpari_mpi_staged_block(const dpari_mpi_task *t)
 {
     int32_t n = t->ctx->comm.size;
-    int64_t most = dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT) / n;
-    return dpari_mpi_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+    int64_t most = dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT) / n;
+    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
 }
 
 static void *dpari_mpi_staged_result(const dpari_mpi_task *t)
@@ -1625,7 +1620,7 @@ static void dpari_mpi_gathered_land(dpari_mpi_task *t)
 /* Where rank r's piece of a block of `len` begins. */
 static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 {
-    return len / n * r + dpari_mpi_least(r, len % n);
+    return len / n * r + dpari_least(r, len % n);
 }
 
 /* The block's rows of this rank's piece lie `stride` apart; behind them room for the result. */
@@ -1688,7 +1683,7 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *t)
 static int dpari_mpi_ordered(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    int64_t most = dpari_mpi_least(call->count, DPARI_MPI_BLOCK);
+    int64_t most = dpari_least(call->count, DPARI_MPI_BLOCK);
     int32_t n = t->ctx->comm.size;
     if (t->sharing) {
         t->last = t->at + t->len >= call->count;
@@ -1717,7 +1712,7 @@ static int64_t dpari_mpi_ordered_block(const dpari_mpi_task *t)
 {
     int32_t n = t->ctx->comm.size;
     int64_t most = DPARI_MPI_BLOCK / n;
-    return dpari_mpi_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+    return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
 }
 
 static int dpari_mpi_ordered_scatter(dpari_mpi_task *t)

@@ -113,7 +113,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, c
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {
     int64_t at = r->used;
-    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
+    r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
 

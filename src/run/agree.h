@@ -25,6 +25,10 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
                                        dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
+DPARI_FN int64_t dpari_room_up(int64_t bytes)
+{
+    return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
+}
 
 /* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
 typedef struct dpari_room {

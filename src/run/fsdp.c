@@ -148,11 +148,6 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-static int64_t dpari_fsdp_up(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* The pieces of an fsdp in memory, or NULL and only their sum. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
@@ -249,9 +244,9 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
     s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
                  dpar_optimizer_moments(&o->optimizer);
-    s->registered = dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered) +
-                    dpari_fsdp_up(s->gradients) + dpari_fsdp_up(s->buckets) +
-                    dpari_fsdp_up(s->master) + dpari_fsdp_up(s->moments);
+    s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
+                    dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
+                    dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
 DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
@@ -365,13 +360,13 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     }
     at = d->memory = (unsigned char *)memory;
     d->weights = at; /* whole or a pool: one of both is 0 */
-    at += dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered);
+    at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
     d->grads = at; /* whole gradients, or buckets and then sums */
-    at += dpari_fsdp_kept(&d->options) ? dpari_fsdp_up(s->gradients) : dpari_fsdp_up(s->buckets);
+    at += dpari_fsdp_kept(&d->options) ? dpari_room_up(s->gradients) : dpari_room_up(s->buckets);
     d->sums = at;
-    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_fsdp_up(s->gradients);
+    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_room_up(s->gradients);
     d->master = at;
-    at += dpari_fsdp_up(s->master);
+    at += dpari_room_up(s->master);
     d->moment[0] = at;
     d->moment[1] = at + moment;
     if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {

@@ -958,9 +958,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
-        w.points[d] = w.local + (local + 63) / 64 * 64 + d * points * w.components * w.width;
-        w.known[d] = w.local + (local + 63) / 64 * 64 + wholes * points * w.components * w.width +
-                     d * points;
+        w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
+        w.known[d] =
+            w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
     st = dpari_agree(x->c, st, 0, NULL, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {

@@ -849,7 +849,7 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         dpari_stream_rewind(s);
         s->slot = *next;
         if (s->peer != m->c->rank || s->ops) {
-            *next += (most * m->bytes + 63) / 64 * 64;
+            *next += dpari_room_up(most * m->bytes);
         }
     }
     *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */

@@ -362,7 +362,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
 
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
-    pool->each = dpari_ceil_div(each, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
+    pool->each = dpari_room_up(each);
     return pool->each * pool->count;
 }
 

@@ -615,7 +615,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int
     }
     if (c->mem != NULL) { /* behind the plan itself are its exchanges alone */
         p->device_bytes = at[0];
-        at[0] = ((int64_t)sizeof *p + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
+        at[0] = dpari_room_up((int64_t)sizeof *p);
     }
     at[1] = at[2] = at[0];
     if (st != DPAR_OK || p->layer.way != DPAR_ATTENTION_HALO) {
@@ -624,7 +624,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         st = dpar_halo_exchange_bytes(c, &p->field[2 * i], 2, &o, &more, why);
-        at[i + 1] = at[i] + (more + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
+        at[i + 1] = at[i] + dpari_room_up(more);
     }
     return st;
 }

@@ -671,11 +671,6 @@ typedef struct dpari_spatial_memory {
     int64_t cuts, exchange; /* where they begin, bytes */
 } dpari_spatial_memory;
 
-static int64_t dpari_spatial_aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
@@ -683,8 +678,8 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
     for (i = 0; i < s->in.mesh.axes; i++) {
         cuts += s->in.mesh.axis[i].size + 1;
     }
-    at->cuts = dpari_spatial_aligned((int64_t)sizeof(dpar_spatial_plan));
-    at->exchange = at->cuts + dpari_spatial_aligned(8 * cuts);
+    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
