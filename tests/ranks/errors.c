@@ -137,7 +137,7 @@ static void calls_and_works(oracle *o)
 {
     dpar_comm *c = o->world;
     dpar_call call, two[2];
-    dpar_work work, spare;
+    dpar_work work, spare, pair[2];
     int32_t x = 1, y = 0;
     memset(&call, 0, sizeof call);
     memset(&work, 0, sizeof work);
@@ -159,6 +159,14 @@ static void calls_and_works(oracle *o)
     (void)dpar_post(c, &call, &work);
     expect(o, "wait for a work whose post was refused", dpar_wait(&work), DPAR_E_ARG);
     expect(o, "and test of it", dpar_test(&work), DPAR_E_ARG);
+    memset(pair, 0, sizeof pair);
+    (void)dpar_post(c, &call, &pair[0]);
+    expect(o, "a message", dpar_recv(c, &y, 1, DPAR_I32, c->rank, 76, &pair[1]), DPAR_OK);
+    expect(o, "to oneself", dpar_send(c, &x, 1, DPAR_I32, c->rank, 76, &spare), DPAR_OK);
+    expect(o, "the first failure of all", dpar_wait_all(pair, 2), DPAR_E_ARG);
+    expect(o, "and the second is done", pair[1].comm == NULL && y == 1, 1);
+    expect(o, "the message has left", dpar_wait(&spare), DPAR_OK);
+    y = 0;
     memset(&work, 0, sizeof work);
     call.kind = DPAR_ALL_REDUCE;
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "batch");
@@ -186,7 +194,9 @@ static void groups(oracle *o)
 {
     static const char *const names[1] = {"a"};
     dpar_comm *c = o->world, *part = NULL;
+    const dpar_mem *was = c->mem;
     int32_t size = c->size;
+    dpar_mem mem;
     dpar_mesh mesh;
     dpar_why why;
     REFUSED(dpar_comm_split(c, 0, 0, NULL), DPAR_E_ARG, "out");
@@ -202,6 +212,12 @@ static void groups(oracle *o)
     }
     expect(o, "out after refused splits", part != NULL, 0);
     expect(o, "closing NULL", dpar_comm_close(NULL), DPAR_OK);
+    memset(&mem, 0, sizeof mem);
+    c->mem = &mem; /* all split from it have it */
+    expect(o, "dup", dpar_comm_dup(c, &part), DPAR_OK);
+    c->mem = was;
+    expect(o, "the memory of a duplicate", part->mem == &mem, 1);
+    expect(o, "closing it", dpar_comm_close(part), DPAR_OK);
 #if !defined(USE_MPI)
     REFUSED(dpar_comm_close(c), DPAR_E_ARG, "dpar_launch closes");
 #endif
@@ -270,6 +286,22 @@ static void unfinished(oracle *o)
                under_way ? DPAR_E_ARG : DPAR_OK);
     }
     works(o, o->world);
+#if !defined(USE_MPI)
+    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    if (d->rank == 0) { /* the others hear of it */
+        memset(&work, 0, sizeof work);
+        expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, 0, 1, &work), DPAR_OK);
+        expect(o, "closing with work under way", dpar_comm_close(d), DPAR_E_ARG);
+    } else {
+        expect(o, "waiting for one that lost its work", dpar_barrier(d, NULL), DPAR_E_ARG);
+        expect(o, "its sentence",
+               strstr(d->why.text,
+                      "rank 0 closed the communicator without waiting for 1 operation") != NULL,
+               1);
+        (void)dpar_comm_close(d);
+    }
+    works(o, o->world);
+#endif
 }
 
 /* Rank 0 breaks a duplicate while the others wait on it: all get its status and text, also of
