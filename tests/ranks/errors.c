@@ -195,6 +195,7 @@ static void groups(oracle *o)
     static const char *const names[1] = {"a"};
     dpar_comm *c = o->world, *part = NULL;
     const dpar_mem *was = c->mem;
+    const double deadline = c->timeout_s;
     int32_t size = c->size;
     dpar_mem mem;
     dpar_mesh mesh;
@@ -213,10 +214,13 @@ static void groups(oracle *o)
     expect(o, "out after refused splits", part != NULL, 0);
     expect(o, "closing NULL", dpar_comm_close(NULL), DPAR_OK);
     memset(&mem, 0, sizeof mem);
-    c->mem = &mem; /* all split from it have it */
+    c->mem = &mem; /* all split from it have it, and its deadline */
+    c->timeout_s = 77.0;
     expect(o, "dup", dpar_comm_dup(c, &part), DPAR_OK);
     c->mem = was;
+    c->timeout_s = deadline;
     expect(o, "the memory of a duplicate", part->mem == &mem, 1);
+    expect(o, "the deadline of a duplicate", (long long)part->timeout_s, 77);
     expect(o, "closing it", dpar_comm_close(part), DPAR_OK);
 #if !defined(USE_MPI)
     REFUSED(dpar_comm_close(c), DPAR_E_ARG, "dpar_launch closes");

@@ -1051,6 +1051,56 @@ static void too_short(dpar_comm *c)
     dpar_comm_release(c, at[1]);
 }
 
+/* ---- what others do meanwhile ---------------------------------------------------------------- */
+
+/* Messages of the caller's, of another tag than the plan's, are under way during an exchange. Then
+ * the last rank adds as the others do not: all are told. */
+static void meanwhile(dpar_comm *world)
+{
+    const int32_t right = (world->rank + 1) % world->size;
+    const int32_t left = (world->rank + world->size - 1) % world->size;
+    double at[4 * COLUMNS], mine[2] = {100.0 + world->rank, -1.0};
+    const dpar_halo h = two_rows(world);
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    dpar_comm *c = NULL;
+    dpar_work work;
+    dpar_status st;
+    void *memory;
+    int k;
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    for (k = 0; k < 4 * COLUMNS; k++) {
+        at[k] = (double)world->rank;
+    }
+    f.halo = &h;
+    f.data = at;
+    o.way = DPAR_HALO_MESSAGES;
+    o.tag = 5;
+    x = plan_of(c, &f, 1, &o, &memory);
+    CHECK_INT(dpar_send(c, &mine[0], 1, DPAR_F64, right, 0, &work), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK(at[0] == (double)left && at[4 * COLUMNS - 1] == (double)right);
+    CHECK_INT(dpar_recv(c, &mine[1], 1, DPAR_F64, left, 0, NULL), DPAR_OK);
+    CHECK(mine[1] == 100.0 + left);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+    o.way = DPAR_HALO_PACKED;
+    x = plan_of(c, &f, 1, &o, &memory);
+    st = dpar_halo_exchange_begin_adjoint(x, c->rank == c->size - 1 ? DPAR_MAX : DPAR_SUM);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    CHECK_INT(st == DPAR_OK ? dpar_barrier(c, NULL) : st, DPAR_E_MISMATCH);
+    CHECK(strstr(c->why.text, "an adjoint (max)") != NULL &&
+          strstr(c->why.text, "an adjoint (sum)") != NULL);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_MISMATCH);
+    free(memory);
+    (void)dpar_comm_close(c);
+}
+
 /* ---- the fastest way ------------------------------------------------------------------------- */
 
 static dpar_status (*quick_batch)(dpar_comm *, const dpar_call *, int32_t, dpar_work *);
@@ -1589,6 +1639,7 @@ static int each(dpar_comm *c, void *arg)
     if (c->size > 1) {
         disagreements(c);
         early(c, (int32_t *)arg);
+        meanwhile(c);
         crowd(c);
         broken_device(c);
     }
