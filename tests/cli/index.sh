@@ -39,4 +39,18 @@ expect 2 'decompose:' decompose 10x10
 expect 2 'decompose:' decompose 10x10 4x4 --halo -1
 expect 2 'decompose:' decompose 10x10 4x4 --bytes 99999999999999999999
 expect 2 'decompose:' decompose 10x10 4x4 --periodic 2
+expect 2 'at least 0, not .-1' decompose 10x10 4x4 --halo -1
+expect 2 'at least 1, not .0' decompose 10x10 4x4 --bytes 0
+expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
+expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
+expect 2 'no such option' decompose 10x10 4x4 --foo
+expect 2 'given twice' reshard --shrink 8 --shrink 16
+expect 2 'value is missing' reshard --svg --keep
+[ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }
+if [ -c /dev/full ]; then
+    for line in 'decompose 10x10 4x4' 'decompose --help' 'reshard' 'reshard --help'; do
+        (cd "$work" && ./$line) > /dev/full 2> "$work/err"
+        [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: $line"; bad=1; }
+    done
+fi
 exit $bad

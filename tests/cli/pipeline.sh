@@ -240,4 +240,13 @@ fi
 # hold, for want of memory, since F2 could run; when it may hold 4, for B0 alone
 expect 0 '"dependency": 1, "communication": 0, "memory": 2,' --schedule 1f1b --stages 2 --micro 4 --memory 2 --format json
 expect 0 '"dependency": 3, "communication": 0, "memory": 0,' --schedule 1f1b --stages 2 --micro 4 --memory 4 --format json
+expect 2 '^pipeline: --micro: given twice' --schedule 1f1b --stages 4 --micro 8 --micro 9
+expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro 8 --format csv --svg --lowered
+[ ! -e ./--lowered ] || { echo 'a file --lowered'; rm ./--lowered; bad=1; }
+if [ -c /dev/full ]; then
+    for line in --help --list '--compare --stages 2 --micro 4'; do
+        "$work/pipeline" $line > /dev/full 2> "$work/err"
+        [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: $line"; bad=1; }
+    done
+fi
 exit $bad

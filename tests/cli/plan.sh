@@ -84,6 +84,22 @@ expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
 expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope
 expect 2 'attention is unfused' llama-3-8b --cluster dgx-h100 --attention nope
 expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
+# one option twice, or with another option for its value: not the last, not a file "--json"
+expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
+expect 2 "given twice: '--fix'" llama-3-8b --cluster dgx-h100 --fix tp=8 --fix pp=1
+expect 2 "given twice: '--batch'" llama-3-8b --cluster dgx-h100 --batch 8 --batch 8
+expect 2 "its value is missing: '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
+expect 2 "its value is missing: '--cluster'" llama-3-8b --cluster --json
+[ ! -e ./--json ] || { echo 'a file --json'; rm ./--json; bad=1; }
+expect 2 'a whole number of 0 to 2147483647' llama-3-8b --cluster dgx-h100 --evaluate tp=nan
+expect 2 'gpipe, 1f1b, interleaved' llama-3-8b --cluster dgx-h100 --evaluate schedule=foo
+expect 2 'none, selective, full' llama-3-8b --cluster dgx-h100 --evaluate recompute=some
+expect 2 'at most 1e9 GB/s' llama-3-8b --cluster 8x8:h100-80,nvlink=1e300
+# Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too
+expect 0 'pp=16,vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
+expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1
+expect 2 'pp=2 x vp=64 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=64
+expect 1 'fits on' llama-3-8b --cluster 1x1:l40s,memory=24,hbm=1008,tflops=165,nvlink=25
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100
 
