@@ -149,6 +149,11 @@ done
 wait
 said 'three by hand without stdout' 3 'exit 0'
 
+if [ -c /dev/full ]; then
+    "$work/doctor" > /dev/full 2> "$work/out"; [ $? -eq 2 ] || { echo 'doctor: a full disk goes unseen'; bad=1; }
+    said 'doctor, a full disk' 1 'stdout cannot be written'
+fi
+
 mpi() { # command, name that dpar gives it
     command -v "${1%% *}" > /dev/null 2>&1 || { echo "${1%% *}: not there"; return; }
     timeout 30 $1 $launch join > "$work/out" 2>&1
