@@ -4804,7 +4804,8 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The buffer that holds all gradients. Local. */
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
- * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
+ * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
+ * the caller's memory is left alone, it is one without parameters. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== run/fsdp.h ==== */
@@ -5016,7 +5017,8 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
                                     void *ctx, dpar_why *why);
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
- * fine. E_ARG: a pass is under way, on communicators that are not broken. */
+ * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
+ * plan's memory is left alone, it is one without units and parameters. */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 /* ==== run/tensor.h ==== */
@@ -5884,7 +5886,8 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  * E_ARG without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. */
+/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
+ * caller's memory is left alone, a run is E_ARG. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 #endif /* DPARI_RUN */
@@ -41873,6 +41876,7 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->pinned = 0;
     d->buffer = NULL;
     d->copy = NULL;
+    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
@@ -42706,6 +42710,7 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
     dpari_fsdp_give_back(d);
     d->memory = NULL;
     d->pinned = 0;
+    d->units = d->params = d->buckets = 0; /* nothing of it is used again */
     return DPAR_OK;
 }
 
@@ -48210,6 +48215,7 @@ DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
     }
     p->tied = NULL;
     p->slots = NULL;
+    p->c = NULL;
     return st;
 }
 
@@ -48500,10 +48506,12 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->under_way) {
+    if (p == NULL || p->c == NULL || p->under_way) {
         return dpari_say(DPAR_E_ARG, why,
-                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
-                         0, 0, 0);
+                         p == NULL      ? "pipeline: there is none"
+                         : p->c == NULL ? "pipeline: it was closed"
+                                        : "pipeline: a step is under way",
+                         0, 0, 0, 0);
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -48533,7 +48541,8 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->c == NULL || p->o.start == NULL ||
+        (p->c->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_say(DPAR_E_ARG, why,
                          "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
                          0);

@@ -220,6 +220,7 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->pinned = 0;
     d->buffer = NULL;
     d->copy = NULL;
+    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,

@@ -484,6 +484,7 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
     dpari_fsdp_give_back(d);
     d->memory = NULL;
     d->pinned = 0;
+    d->units = d->params = d->buckets = 0; /* nothing of it is used again */
     return DPAR_OK;
 }
 

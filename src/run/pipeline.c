@@ -498,6 +498,7 @@ DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
     }
     p->tied = NULL;
     p->slots = NULL;
+    p->c = NULL;
     return st;
 }
 
@@ -788,10 +789,12 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->under_way) {
+    if (p == NULL || p->c == NULL || p->under_way) {
         return dpari_say(DPAR_E_ARG, why,
-                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
-                         0, 0, 0);
+                         p == NULL      ? "pipeline: there is none"
+                         : p->c == NULL ? "pipeline: it was closed"
+                                        : "pipeline: a step is under way",
+                         0, 0, 0, 0);
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -821,7 +824,8 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->c == NULL || p->o.start == NULL ||
+        (p->c->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_say(DPAR_E_ARG, why,
                          "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
                          0);

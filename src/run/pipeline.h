@@ -132,7 +132,8 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  * E_ARG without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. */
+/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
+ * caller's memory is left alone, a run is E_ARG. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 #endif

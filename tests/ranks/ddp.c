@@ -212,6 +212,9 @@ static void random_case(dpar_comm *c, uint64_t seed)
     }
     CHECK(dpar_ddp_gradient(m.d, -1) == NULL && dpar_ddp_gradient(m.d, m.params) == NULL);
     CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
+    dpar_ddp_zero(m.d); /* its memory is others' now */
+    CHECK(dpar_ddp_gradient(m.d, 0) == NULL && !dpar_ddp_bucket(m.d, 0, NULL));
+    CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     dpar_comm_release(c, memory);
 }

@@ -1235,6 +1235,11 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 1, &layout, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 2, &layout, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_before(f, 0, DPAR_FORWARD), DPAR_E_ARG); /* its memory is others' now */
+    CHECK_TEXT(c->why.text, "fsdp: unit 0 of 0, direction 1: there is none");
+    CHECK_INT(dpar_fsdp_set(f, 0, &norm), DPAR_E_ARG);
+    CHECK(dpar_fsdp_weight(f, 0) == NULL && dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n) == NULL);
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_close(NULL), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     dpar_comm_release(c, memory);

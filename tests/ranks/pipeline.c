@@ -1326,6 +1326,14 @@ static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t l
     st = dpar_pipeline_init(at, bytes - less, c, o, &p, why);
     CHECK((p != NULL) == (st == DPAR_OK));
     CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
+    if (p != NULL) { /* its slots are others' now */
+        dpar_why closed;
+        CHECK_INT(dpar_pipeline_run(p, 1, &closed), DPAR_E_ARG);
+        CHECK_TEXT(closed.text, "pipeline: it was closed");
+        CHECK_INT(dpar_pipeline_poll(p), DPAR_OK);
+        CHECK_INT(dpar_pipeline_times(p, NULL, NULL, &closed), DPAR_E_ARG);
+        CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
+    }
     free(memory);
     return st;
 }
