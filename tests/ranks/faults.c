@@ -644,7 +644,9 @@ static int blames(const board *b, int r)
     int steps;
     for (steps = 0; steps < b->n && r != b->victim; steps++) {
         const char *end = strstr(b->rank[r].text, " did not come in");
-        if (end == NULL || end == b->rank[r].text || end[-1] < '0' || end[-1] >= '0' + b->n) {
+        /* not "of 4 ranks: 1 did not come in" */
+        if (end == NULL || end - b->rank[r].text < 6 || strncmp(end - 6, "rank ", 5) != 0 ||
+            end[-1] < '0' || end[-1] >= '0' + b->n) {
             return 0;
         }
         r = end[-1] - '0';

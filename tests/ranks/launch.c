@@ -499,7 +499,7 @@ static void orphans(dpar_main fn, int n, int all)
         dpar_launch(n, fn, NULL);
         _exit(0);
     }
-    for (tries = 0; tries < 500 && left > 0; tries++) {
+    for (tries = 0; tries < 3000 && left > 0; tries++) { /* a busy machine takes its time */
         usleep(10000);
         for (i = 0, left = all; i < 16; i++) {
             left -= __atomic_load_n(&seen[i], __ATOMIC_SEQ_CST) != 0;

@@ -60,13 +60,13 @@ said 'alone' 1 'rank 0 of 1: adds up (none)'
 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=4 $launch join > "$work/out"
 said 'salloc without srun' 1 'rank 0 of 1: adds up (none)'
 
-by_hand 4 0.5 join 0 1; wait
-said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within 0.[5-9] s'
-by_hand 4 0.5 join 1 2; wait
-said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within 0.[5-9] s'
+by_hand 4 2 join 0 1; wait
+said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s'
+by_hand 4 2 join 1 2; wait
+said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s'
 by_hand 3 20 join 0 1 1; wait
 said 'a rank twice' 3 'status -12: two processes say that they are rank 1 of 3'
-by_hand 2 0.5 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
+by_hand 2 3 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
 said 'rank 0 twice' 2 'adds up'
 by_hand 3 20 join 0; by_hand 4 20 join 2; sleep 0.1; by_hand 3 20 join 1; wait
 said 'another size' 3 'status -12: one process says that it is rank 2 of 4, rank 0 says that there are 3'
