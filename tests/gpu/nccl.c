@@ -779,7 +779,7 @@ static int late_twice(dpar_comm *c, void *arg)
     state.nccl->timeout_s = second->timeout_s = 0.6;
     began = dpari_os_now(); /* making communicators takes seconds on a device */
     if (c->rank == 1) {
-        nap(3);
+        nap(2);
     } else {
         CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
                   DPAR_OK);
