@@ -1536,8 +1536,7 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-/* What has no communicator, a zeroed one too, is refused by the rank alone; no description, by all.
- */
+/* What has no communicator, a zeroed one too, is refused by the rank alone. */
 static int nothing(dpar_comm *c)
 {
     double x[4] = {0, 0, 0, 0};
@@ -1578,7 +1577,22 @@ static int nothing(dpar_comm *c)
     bad += dpar_heads_comm(c, &h, NULL) != DPAR_E_ARG;
     bad += dpar_tensor_init(NULL, c, DPAR_F64, 1, NULL, &why) != DPAR_E_ARG ||
            strcmp(why.text, "layers: communicator or result is NULL") != 0;
+    return bad;
+}
+
+/* A description that is NULL breaks the communicator. */
+static int undescribed(dpar_comm *c)
+{
+    double x[4] = {0, 0, 0, 0};
+    dpar_linear l;
+    dpar_linear_arrays a;
+    int32_t id = 0;
+    int k, bad = 0;
+    memset(&l, 0, sizeof l);
+    memset(&a, 0, sizeof a);
     for (k = 0; k < 5; k++) {
+        dpar_comm *other = NULL;
+        dpar_tensor t;
         dpar_status st = dpar_comm_dup(c, &other);
         st = st == DPAR_OK ? dpar_tensor_init(&t, other, DPAR_F64, 1, NULL, NULL) : st;
         if (st != DPAR_OK) {
@@ -1618,13 +1632,13 @@ static int everything(dpar_comm *c, void *arg)
 static int refusals(dpar_comm *c, void *arg)
 {
     const int *what = (const int *)arg;
-    return refused(c, *what);
+    return *what < 8 ? refused(c, *what) : undescribed(c);
 }
 
 static void also(int n, const dpar_options *o)
 {
     int what;
-    for (what = 0; what < 8; what++) {
+    for (what = 0; what < 9; what++) {
         on_ranks(n, " that refuse", refusals, &what, o);
     }
 }
