@@ -831,6 +831,46 @@ static void *at_8(unsigned char *line)
     return line + (64 - (uintptr_t)line % 64) % 64 + 8;
 }
 
+/* No plan at all; bytes that are no numbers cannot be added, and the plan goes on. */
+static void nothing(dpar_comm *c, const dpar_halo_field *good)
+{
+    unsigned char at[4 * COLUMNS];
+    dpar_halo_field f = *good;
+    dpar_halo_exchange *x = NULL;
+    dpar_halo_choice best;
+    dpar_halo_traffic t;
+    dpar_why why;
+    void *memory;
+    CHECK_INT(dpar_halo_exchange_begin(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_begin_adjoint(NULL, DPAR_SUM), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_test(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_end(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_run(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_assemble(NULL, DPAR_SUM), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_bind(NULL, 0, at, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_agree(NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "no plan") != NULL);
+    CHECK_INT(dpar_halo_exchange_compare(NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "no plan") != NULL);
+    CHECK_INT(dpar_halo_exchange_traffic(NULL, 0, &t), 0);
+    dpar_halo_exchange_poison(NULL);
+    CHECK_INT(dpar_halo_exchange_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_tune(at, 0, c, NULL, 1, NULL, &best, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
+    CHECK_INT(dpar_halo_exchange_init(at, 0, c, NULL, 1, NULL, &x, &why), DPAR_E_ARG);
+    memset(at, 1 + c->rank, sizeof at);
+    f.type = DPAR_F8;
+    f.data = at;
+    x = plan_of(c, &f, 1, NULL, &memory);
+    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "field 0 of f8 cannot be combined") != NULL);
+    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK); /* nothing is under way */
+    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(at[0], 1 + (c->rank + c->size - 1) % c->size);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
 /* What one rank does wrong all hear with its numbers; what is NULL is no crash. */
 static void sentences(dpar_comm *c)
 {
@@ -894,6 +934,7 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);
+    nothing(c, &f);
 }
 
 /* The last rank gives something else than the others: all hear what, of whom, and both numbers. */
