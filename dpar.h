@@ -6820,6 +6820,8 @@ typedef struct dpari_stages {
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out);
 
+/* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 /* The rest: dp, shard, zero, micro_batches, offload, overlap. */
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
@@ -29979,6 +29981,8 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
     dpari_layers layers;
     dpari_stages stages;
     dpar_status st = dpar_strategy_check(job, s, global_batch, rule, why);
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = st == DPAR_OK ? dpar_cluster_check(job->cluster, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -30471,12 +30475,13 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
                                const dpari_stages *stages)
 {
     double slow = 0.0, samples = (double)s->dp * s->micro_batch;
-    const dpar_plan *worst = &p->top[p->tops - 1];
+    const dpar_plan *worst;
     int32_t i;
     if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
         p->tops < p->top_room) {
         return 0;
     }
+    worst = &p->top[p->tops - 1];
     for (i = 0; i < stages->n; i++) {
         slow = dpari_mostf(slow, stages->of[i].total);
     }
@@ -30678,6 +30683,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
     }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -30693,9 +30699,9 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     p->search = *search;
     p->search.gpus = dpar_cluster_gpus(job->cluster);
     p->top = top;
-    p->top_room = top != NULL ? top_room : 0;
+    p->top_room = top != NULL ? (int32_t)dpari_most(0, top_room) : 0;
     p->front = front;
-    p->front_room = front != NULL ? front_room : 0;
+    p->front_room = front != NULL ? (int32_t)dpari_most(0, front_room) : 0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
@@ -32020,6 +32026,21 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+{
+    const double bytes[6] = {r->weight,  r->gradient, r->master,
+                             r->moments, r->gathered, r->reduced};
+    int32_t i, fine = r->weight > 0.0 && r->compute >= 0 && r->compute < DPAR_FORMATS;
+    for (i = 0; i < 6; i++) {
+        fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
+    }
+    return fine ? DPAR_OK
+                : dpari_say(DPAR_E_ARG, why,
+                            "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
+                            "products in a format of 0 to #, not # (dpar_recipe_find)",
+                            DPAR_FORMATS - 1, r->compute, 0, 0);
+}
+
 /* ---- stages --------------------------------------------------------------------------------- */
 
 /* Blocks of class i inside [from, to) of the sequence of blocks. */
@@ -32894,6 +32915,7 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
     }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

@@ -18,6 +18,8 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
     dpari_layers layers;
     dpari_stages stages;
     dpar_status st = dpar_strategy_check(job, s, global_batch, rule, why);
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = st == DPAR_OK ? dpar_cluster_check(job->cluster, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -510,12 +512,13 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
                                const dpari_stages *stages)
 {
     double slow = 0.0, samples = (double)s->dp * s->micro_batch;
-    const dpar_plan *worst = &p->top[p->tops - 1];
+    const dpar_plan *worst;
     int32_t i;
     if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
         p->tops < p->top_room) {
         return 0;
     }
+    worst = &p->top[p->tops - 1];
     for (i = 0; i < stages->n; i++) {
         slow = dpari_mostf(slow, stages->of[i].total);
     }
@@ -717,6 +720,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
     }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -732,9 +736,9 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     p->search = *search;
     p->search.gpus = dpar_cluster_gpus(job->cluster);
     p->top = top;
-    p->top_room = top != NULL ? top_room : 0;
+    p->top_room = top != NULL ? (int32_t)dpari_most(0, top_room) : 0;
     p->front = front;
-    p->front_room = front != NULL ? front_room : 0;
+    p->front_room = front != NULL ? (int32_t)dpari_most(0, front_room) : 0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));

@@ -460,6 +460,21 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+{
+    const double bytes[6] = {r->weight,  r->gradient, r->master,
+                             r->moments, r->gathered, r->reduced};
+    int32_t i, fine = r->weight > 0.0 && r->compute >= 0 && r->compute < DPAR_FORMATS;
+    for (i = 0; i < 6; i++) {
+        fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
+    }
+    return fine ? DPAR_OK
+                : dpari_say(DPAR_E_ARG, why,
+                            "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
+                            "products in a format of 0 to #, not # (dpar_recipe_find)",
+                            DPAR_FORMATS - 1, r->compute, 0, 0);
+}
+
 /* ---- stages --------------------------------------------------------------------------------- */
 
 /* Blocks of class i inside [from, to) of the sequence of blocks. */

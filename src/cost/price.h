@@ -106,6 +106,8 @@ typedef struct dpari_stages {
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out);
 
+/* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 /* The rest: dp, shard, zero, micro_batches, offload, overlap. */
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);

@@ -607,6 +607,7 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
     }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

@@ -290,6 +290,44 @@ static void test_free(void)
     }
 }
 
+/* A job whose recipe or machine cannot be, and a room below 0, end in a sentence or in none kept.
+ */
+static void test_bad_jobs(void)
+{
+    static const double bad[3] = {-1.0, 1e4, 0.0};
+    static dpar_plan top[1];
+    static dpar_planner p;
+    dpar_strategy s = dpar_strategy_default();
+    dpar_search q;
+    dpar_advice a;
+    dpar_why why;
+    int i;
+    memset(&q, 0, sizeof q);
+    q.fixed = s;
+    s.dp = 8;
+    set("llama-3-8b", "1x8:h100-80", "megatron");
+    for (i = 0; i < 8; i++) {
+        set("llama-3-8b", "1x8:h100-80", "megatron");
+        if (i < 4) {
+            job.recipe.weight = i < 3 ? bad[i] : bad[2] / bad[2];
+        } else if (i == 4) {
+            job.recipe.moments = -5.0;
+        } else {
+            job.recipe.compute = i == 5 ? 99 : i == 6 ? -1 : DPAR_FORMATS;
+        }
+        why.text[0] = 0;
+        CHECK_INT(dpar_plan_of(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
+        CHECK(strstr(why.text, "recipe") != NULL);
+        CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_recommend(&job, &q, &a, &why), DPAR_E_ARG);
+    }
+    set("llama-3-8b", "1x8:h100-80", "megatron");
+    CHECK_INT(search(&q, &p, top, -1, NULL, -1, 1000), DPAR_DONE);
+    CHECK(p.tops == 0 && p.evaluated > 0);
+    c.gpu.memory_bytes = 0.0;
+    CHECK_INT(dpar_plan_of(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
+}
+
 /* Llama-3.1-405B has 126 layers: 16 ranks interleave 62 chunks of two and two of one. A vp that is
  * fixed is searched however it cuts. */
 static void test_uneven(void)
@@ -623,6 +661,7 @@ int main(void)
     test_walk();
     test_free();
     test_uneven();
+    test_bad_jobs();
     test_bad_fixed();
     test_nearest();
     test_smallest();
