@@ -38,7 +38,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     int32_t i;
     for (i = 0; i < x->node->size && s->world_rank[i] != world; i++) {
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
 }
 
 static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
