@@ -941,7 +941,7 @@ static void sentences(dpar_comm *c)
 static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpar_halo_options *o,
                     const char *what, const char *others, const char *last)
 {
-    static unsigned char usual[1 << 16];
+    unsigned char usual[1 << 16];
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
