@@ -33239,8 +33239,6 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
     return DPAR_OK;
 }
 
-/* ---- elements -------------------------------------------------------------------------------- */
-
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 static int dpari_mem_span_fits(const dpar_mem_span *s)
