@@ -3769,12 +3769,12 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for another, the
- * sentence says for whom (shared memory). After such an error the communicator is
- * broken: each later call returns the same status at once; close it. A rank that was only late may
- * still write into registered memory of the operation that was given up, until it has seen that.
- * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank
- * before all have entered it.
+ * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
+ * sentence says for whom (shared memory). After such an error the communicator is broken: each
+ * later call returns the same status at once; close it. A rank that was only late may still write
+ * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
+ * tell: see there.) So that this is known at once, a collective returns on no rank before all have
+ * entered it.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
@@ -4805,7 +4805,7 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
- * the caller's memory is left alone, it is one without parameters. */
+ * the communicator lives and the caller's memory is left alone, it is one without parameters. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== run/fsdp.h ==== */
@@ -5018,7 +5018,8 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
- * plan's memory is left alone, it is one without units and parameters. */
+ * communicators live and the plan's memory is left alone, it is one without units and parameters.
+ */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 /* ==== run/tensor.h ==== */
@@ -59139,12 +59140,18 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* The ranks of a node that gave up: messages of the others may never come. */
+static void dpari_hx_break_both(dpar_halo_exchange *x)
+{
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    }
+}
+
 /* The exchange failed: nothing of it stays under way. */
 static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text); /* its messages may never come */
-    }
+    dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
         (void)dpar_wait_all(x->work, x->messages);
     }
@@ -59185,6 +59192,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     }
     st = st == DPAR_OK ? dpari_hx_broken(x) : st;
     if (st != DPAR_OK) {
+        dpari_hx_break_both(x);
         return st;
     }
     if (x->active) {
@@ -60837,7 +60845,8 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     for (i = 0; i < 3; i++) {
-        none |= out[i] > in[i];
+        none |= out[i] > in[i] || out[i] == INT64_MIN;
+        out[i] = none ? 0 : out[i];
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;

@@ -604,12 +604,18 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* The ranks of a node that gave up: messages of the others may never come. */
+static void dpari_hx_break_both(dpar_halo_exchange *x)
+{
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    }
+}
+
 /* The exchange failed: nothing of it stays under way. */
 static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
-    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
-        dpar_comm_abort(x->c, x->node->status, x->node->why.text); /* its messages may never come */
-    }
+    dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
         (void)dpar_wait_all(x->work, x->messages);
     }
@@ -650,6 +656,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     }
     st = st == DPAR_OK ? dpari_hx_broken(x) : st;
     if (st != DPAR_OK) {
+        dpari_hx_break_both(x);
         return st;
     }
     if (x->active) {
