@@ -56,8 +56,9 @@
  * communicator is aborted and broken, E_TIMEOUT, with a sentence that names the operation, the
  * ranks that are not in it, and their last ones. Ranks talk about that by TCP with rank 0, on any
  * of its addresses; nothing is sent while all is well. A rank whose process ends breaks its
- * communicators everywhere after a second: E_PEER. Kernels that were enqueued after a broken
- * operation still run: their input is not what they expect.
+ * communicators everywhere after a second: E_PEER. The broken operation's own kernel ends a moment
+ * after that is said, and may write `out` until then. Kernels that were enqueued after it still
+ * run: their input is not what they expect.
  *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc); registered
  * only by dpar_nccl_register. in place all_to_all goes through options.scratch_bytes. */
@@ -2257,18 +2258,21 @@ static void dpari_nccl_forget(dpari_nccl_world *w, dpari_nccl_memory *m)
     free(m);
 }
 
-/* Waits for threads that abort communicators of a list. */
-static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *c)
+/* Waits for threads that abort communicators of a list. The lock is held on entry and on return,
+ * not while it waits: the watchdog may begin one meanwhile, which is then waited for, too. */
+static void dpari_nccl_join_aborts(dpari_nccl_world *w, dpari_nccl_ctx *list)
 {
-    for (; c != NULL; c = c->next) {
-        int32_t ends;
-        dpari_nccl_lock(w); /* the watchdog may begin one */
-        ends = c->ends;
-        c->ends = ends == 1 ? 2 : ends;
-        dpari_nccl_unlock(w);
-        if (ends == 1) {
-            dpari_os_join(c->ending);
+    dpari_nccl_ctx *c = list;
+    while (c != NULL) {
+        if (c->ends != 1) {
+            c = c->next;
+            continue;
         }
+        c->ends = 2;
+        dpari_nccl_unlock(w);
+        dpari_os_join(c->ending);
+        dpari_nccl_lock(w);
+        c = list;
     }
 }
 
@@ -2279,9 +2283,9 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
     (void)cudaStreamSynchronize(w->options.stream);
-    dpari_nccl_join_aborts(w, w->comms); /* they deregister memory */
-    dpari_nccl_join_aborts(w, w->closed);
     dpari_nccl_lock(w); /* what is deregistered is NCCL's business with that communicator */
+    dpari_nccl_join_aborts(w, w->closed);
+    dpari_nccl_join_aborts(w, w->comms); /* they deregister memory */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
@@ -2407,7 +2411,7 @@ static int dpari_nccl_listen(int32_t *port)
     struct sockaddr *name = (struct sockaddr *)(void *)&six;
     socklen_t bytes = sizeof six;
     const int on = 1, off = 0;
-    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    int fd = dpari_os_beyond_standard(socket(AF_INET6, SOCK_STREAM, 0));
     memset(&six, 0, sizeof six);
     six.sin6_family = AF_INET6;
     six.sin6_port = htons((uint16_t)*port);
@@ -2419,7 +2423,7 @@ static int dpari_nccl_listen(int32_t *port)
         four.sin_port = htons((uint16_t)*port);
         name = (struct sockaddr *)(void *)&four;
         bytes = sizeof four;
-        fd = socket(AF_INET, SOCK_STREAM, 0);
+        fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
     }
     if (fd < 0) {
         return -1;
@@ -2482,7 +2486,7 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
     const double rest = until - dpari_os_now();
     memset(&six, 0, sizeof six);
     memset(&four, 0, sizeof four);
-    p.fd = socket(a->family, SOCK_STREAM, 0);
+    p.fd = dpari_os_beyond_standard(socket(a->family, SOCK_STREAM, 0));
     if (p.fd < 0) {
         return -1;
     }
@@ -2760,7 +2764,7 @@ static void dpari_nccl_accept(dpari_nccl_world *w)
     const int on = 1;
     for (;;) {
         dpari_nccl_message m;
-        int fd = accept(w->side.listener, NULL, NULL);
+        int fd = dpari_os_beyond_standard(accept(w->side.listener, NULL, NULL));
         if (fd < 0) {
             return;
         }
@@ -3254,7 +3258,9 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
         (void)close(w->wake[0]);
         (void)close(w->wake[1]);
     }
+    dpari_nccl_lock(w);
     dpari_nccl_join_aborts(w, w->closed);
+    dpari_nccl_unlock(w);
     while (w->closed != NULL) {
         dpari_nccl_ctx *c = w->closed;
         w->closed = c->next;
@@ -3410,7 +3416,8 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
     s->known = (int32_t *)calloc((size_t)w->size, sizeof *s->known);
     s->polls = (struct pollfd *)calloc((size_t)links + 2, sizeof *s->polls);
     if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
-        pipe(w->wake) != 0) {
+        pipe(w->wake) != 0 || (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
+        (w->wake[1] = dpari_os_beyond_standard(w->wake[1])) < 0) {
         return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a side channel", NULL, NULL,
                                NULL);
     }

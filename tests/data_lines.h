@@ -15,7 +15,12 @@ static size_t data_lines(const char *name, char *text, size_t room)
     CHECK(f != NULL);
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         const size_t k = strlen(line);
-        if (line[0] != '#' && n + k < room) {
+        const int fits = n + k < room;
+        if (line[0] == '#') {
+            continue;
+        }
+        CHECK(fits);
+        if (fits) {
             memcpy(text + n, line, k);
             n += k;
         }

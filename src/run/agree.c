@@ -78,7 +78,8 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     for (i = 0; i < 3; i++) {
-        none |= out[i] > in[i];
+        none |= out[i] > in[i] || out[i] == INT64_MIN;
+        out[i] = none ? 0 : out[i];
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;

@@ -7,12 +7,12 @@
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for another, the
- * sentence says for whom (shared memory). After such an error the communicator is
- * broken: each later call returns the same status at once; close it. A rank that was only late may
- * still write into registered memory of the operation that was given up, until it has seen that.
- * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank
- * before all have entered it.
+ * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
+ * sentence says for whom (shared memory). After such an error the communicator is broken: each
+ * later call returns the same status at once; close it. A rank that was only late may still write
+ * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
+ * tell: see there.) So that this is known at once, a collective returns on no rank before all have
+ * entered it.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with

@@ -106,7 +106,7 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
- * the caller's memory is left alone, it is one without parameters. */
+ * the communicator lives and the caller's memory is left alone, it is one without parameters. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 #endif

@@ -215,7 +215,8 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
- * plan's memory is left alone, it is one without units and parameters. */
+ * communicators live and the plan's memory is left alone, it is one without units and parameters.
+ */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 #endif
