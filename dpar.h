@@ -50983,7 +50983,7 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
 
 /* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
  * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
- * the rows are: 17.5 us, 14 so). */
+ * the rows are: 17.5 us, 15 so). */
 static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
