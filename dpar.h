@@ -51294,6 +51294,24 @@ typedef struct dpari_stride_pair {
 #define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
 #endif
 
+/* A run of a at t_a and f_a, then that of b. */
+#define DPARI_STRIDE_BOTH(...)                                                                     \
+    {                                                                                              \
+        unsigned char *t = t_a;                                                                    \
+        const unsigned char *f = f_a;                                                              \
+        const int64_t beside = a_beside;                                                           \
+        (void)beside;                                                                              \
+        __VA_ARGS__                                                                                \
+    }                                                                                              \
+    {                                                                                              \
+        unsigned char *t = t_a + to_b;                                                             \
+        const unsigned char *f = f_a + from_b;                                                     \
+        const int64_t beside = b_beside;                                                           \
+        (void)beside;                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* Where nothing is asked for the loop is a bare one: it is met in each row of a block. */
 #define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
     static void name(const dpari_stride_pair *k)                                                   \
     {                                                                                              \
@@ -51305,7 +51323,8 @@ typedef struct dpari_stride_pair {
             unsigned char *t_a = k->to + row * k->to_row;                                          \
             const unsigned char *f_a = k->from + row * k->from_row;                                \
             const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            for (i = 0; i < n; i++, t_a += to_step, f_a += from_step) {                            \
+            const int64_t asks = k->ahead ? n : soon;                                              \
+            for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
                 if (i % (DPARI_STRIDE_LINE / (int64_t)sizeof(type)) == 0) {                        \
                     DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
                 }                                                                                  \
@@ -51313,20 +51332,10 @@ typedef struct dpari_stride_pair {
                     dpari_stride_ask_line(t_a + next);                                             \
                     dpari_stride_ask_line(t_a + to_b + next);                                      \
                 }                                                                                  \
-                {                                                                                  \
-                    unsigned char *t = t_a;                                                        \
-                    const unsigned char *f = f_a;                                                  \
-                    const int64_t beside = a_beside;                                               \
-                    (void)beside;                                                                  \
-                    __VA_ARGS__                                                                    \
-                }                                                                                  \
-                {                                                                                  \
-                    unsigned char *t = t_a + to_b;                                                 \
-                    const unsigned char *f = f_a + from_b;                                         \
-                    const int64_t beside = b_beside;                                               \
-                    (void)beside;                                                                  \
-                    __VA_ARGS__                                                                    \
-                }                                                                                  \
+                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
+            }                                                                                      \
+            for (; i < n; i++, t_a += to_step, f_a += from_step) {                                 \
+                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
             }                                                                                      \
         }                                                                                          \
     }
@@ -51351,7 +51360,24 @@ DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
 /* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
  * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
 #if DPARI_STRIDE_VECTOR
-#define DPARI_STRIDE_PAIR_ROUND(name, in, vector, words, some_nan, ...)                            \
+#define DPARI_STRIDE_ROUND(vector, words, some_nan, ...)                                           \
+    {                                                                                              \
+        const vector zero = {0};                                                                   \
+        vector x, y;                                                                               \
+        words bad;                                                                                 \
+        dpari_stride_copy(&x, low, sizeof x);                                                      \
+        dpari_stride_copy(&y, high, sizeof y);                                                     \
+        x += y;                                                                                    \
+        bad = (words)(x != x);                                                                     \
+        if (some_nan(bad)) {                                                                       \
+            x = (vector)(((words)x & ~bad) | (bad & quiet));                                       \
+        }                                                                                          \
+        __VA_ARGS__                                                                                \
+        dpari_stride_copy(low, &x, sizeof x);                                                      \
+        dpari_stride_copy(high, &y, sizeof y);                                                     \
+    }
+
+#define DPARI_STRIDE_PAIR_ROUND(name, in, vector, ...)                                             \
     in static void name(const dpari_stride_pair *k)                                                \
     {                                                                                              \
         const int64_t n = k->n, step = k->to_step, next = k->next, to_b = k->to_b;                 \
@@ -51361,24 +51387,13 @@ DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
             unsigned char *high = k->to + row * k->to_row;                                         \
             unsigned char *low = (unsigned char *)(uintptr_t)k->from + row * k->to_row;            \
             const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            for (i = 0; i < n; i++, high += step, low += step) {                                   \
-                const vector zero = {0};                                                           \
-                vector x, y;                                                                       \
-                words bad;                                                                         \
-                if (i < soon) {                                                                    \
-                    dpari_stride_ask_line(high + next);                                            \
-                    dpari_stride_ask_line(high + to_b + next);                                     \
-                }                                                                                  \
-                dpari_stride_copy(&x, low, sizeof x);                                              \
-                dpari_stride_copy(&y, high, sizeof y);                                             \
-                x += y;                                                                            \
-                bad = (words)(x != x);                                                             \
-                if (some_nan(bad)) {                                                               \
-                    x = (vector)(((words)x & ~bad) | (bad & quiet));                               \
-                }                                                                                  \
-                __VA_ARGS__                                                                        \
-                dpari_stride_copy(low, &x, sizeof x);                                              \
-                dpari_stride_copy(high, &y, sizeof y);                                             \
+            for (i = 0; i < soon; i++, high += step, low += step) {                                \
+                dpari_stride_ask_line(high + next);                                                \
+                dpari_stride_ask_line(high + to_b + next);                                         \
+                DPARI_STRIDE_ROUND(vector, __VA_ARGS__)                                            \
+            }                                                                                      \
+            for (; i < n; i++, high += step, low += step) {                                        \
+                DPARI_STRIDE_ROUND(vector, __VA_ARGS__)                                            \
             }                                                                                      \
         }                                                                                          \
     }
