@@ -50537,6 +50537,13 @@ typedef struct dpari_stride_rows {
     dpari_stride_copy(&y, f + last, sizeof y);                                                     \
     dpari_stride_copy(t, &x, sizeof x);                                                            \
     dpari_stride_copy(t + last, &y, sizeof y);
+#define DPARI_STRIDE_FOUR                                                                          \
+    dpari_stride_16 z, w;                                                                          \
+    dpari_stride_copy(&z, f + 16, 16);                                                             \
+    dpari_stride_copy(&w, f + last - 16, 16);                                                      \
+    DPARI_STRIDE_TWO(dpari_stride_16)                                                              \
+    dpari_stride_copy(t + 16, &z, 16);                                                             \
+    dpari_stride_copy(t + last - 16, &w, 16);
 
 DPARI_STRIDE_LOOP(dpari_stride_loop_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
 DPARI_STRIDE_LOOP(dpari_stride_loop_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
@@ -50547,10 +50554,7 @@ DPARI_STRIDE_LOOP(dpari_stride_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
 DPARI_STRIDE_LOOP(dpari_stride_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
 DPARI_STRIDE_LOOP(dpari_stride_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
 DPARI_STRIDE_LOOP(dpari_stride_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
-DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, dpari_stride_16 z, w;
-                  dpari_stride_copy(&z, f + 16, 16); dpari_stride_copy(&w, f + last - 16, 16);
-                  DPARI_STRIDE_TWO(dpari_stride_16) dpari_stride_copy(t + 16, &z, 16);
-                  dpari_stride_copy(t + last - 16, &w, 16);)
+DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, DPARI_STRIDE_FOUR)
 DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
@@ -51277,6 +51281,8 @@ typedef struct dpari_stride_pair {
     int64_t soon;  /* so many runs of a row do; */
     int64_t least; /* and of the last row: beyond the box a peer may be about to write */
     int64_t after; /* bytes to what `ahead` asks for */
+    int64_t every; /* in every so many runs */
+    int64_t run;
     int32_t ahead;
     int32_t round; /* see dpari_stride_round_1 */
 } dpari_stride_pair;
@@ -51318,15 +51324,18 @@ typedef struct dpari_stride_pair {
         const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
         const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
         const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
+        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
         int64_t row, i;                                                                            \
         for (row = 0; row < k->rows; row++) {                                                      \
             unsigned char *t_a = k->to + row * k->to_row;                                          \
             const unsigned char *f_a = k->from + row * k->from_row;                                \
             const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
             const int64_t asks = k->ahead ? n : soon;                                              \
+            int64_t left = 0;                                                                      \
             for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
-                if (i % (DPARI_STRIDE_LINE / (int64_t)sizeof(type)) == 0) {                        \
+                if (left-- == 0) {                                                                 \
                     DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
+                    left += k->every;                                                              \
                 }                                                                                  \
                 if (i < soon) {                                                                    \
                     dpari_stride_ask_line(t_a + next);                                             \
@@ -51338,11 +51347,24 @@ typedef struct dpari_stride_pair {
                 DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
             }                                                                                      \
         }                                                                                          \
+        (void)last;                                                                                \
     }
 
+DPARI_STRIDE_PAIR(dpari_stride_pair_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_4, uint32_t, DPARI_STRIDE_ONE(uint32_t))
 DPARI_STRIDE_PAIR(dpari_stride_pair_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
 DPARI_STRIDE_PAIR(dpari_stride_pair_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
+DPARI_STRIDE_PAIR(dpari_stride_pair_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
+DPARI_STRIDE_PAIR(dpari_stride_pair_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
+DPARI_STRIDE_PAIR(dpari_stride_pair_four_16, dpari_stride_16, DPARI_STRIDE_FOUR)
 #if DPARI_STRIDE_ADDS
+DPARI_STRIDE_PAIR(dpari_stride_pair_sum_f32, float,
+                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_BESIDE(float))
+DPARI_STRIDE_PAIR(dpari_stride_pair_clear_f32, float,
+                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_CLEAR(float))
 DPARI_STRIDE_PAIR(dpari_stride_pair_sum, double,
                   DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
                       DPARI_STRIDE_BESIDE(double))
@@ -51432,9 +51454,24 @@ static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
 {
     switch (s->loop) {
+    case DPARI_STRIDE_1: dpari_stride_pair_1(k); break;
+    case DPARI_STRIDE_2: dpari_stride_pair_2(k); break;
+    case DPARI_STRIDE_4: dpari_stride_pair_4(k); break;
     case DPARI_STRIDE_8: dpari_stride_pair_8(k); break;
     case DPARI_STRIDE_16: dpari_stride_pair_16(k); break;
+    case DPARI_STRIDE_TWO_2: dpari_stride_pair_two_2(k); break;
+    case DPARI_STRIDE_TWO_4: dpari_stride_pair_two_4(k); break;
+    case DPARI_STRIDE_TWO_8: dpari_stride_pair_two_8(k); break;
+    case DPARI_STRIDE_TWO_16: dpari_stride_pair_two_16(k); break;
+    case DPARI_STRIDE_FOUR_16: dpari_stride_pair_four_16(k); break;
 #if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32:
+        if (s->clear) {
+            dpari_stride_pair_clear_f32(k);
+        } else {
+            dpari_stride_pair_sum_f32(k);
+        }
+        break;
     case DPARI_STRIDE_SUM_F64:
 #if DPARI_STRIDE_VECTOR
         if (k->round) {
@@ -51472,17 +51509,17 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_strid
  * they read. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
-    const int copies = a->loop == DPARI_STRIDE_8 || a->loop == DPARI_STRIDE_16;
-    const int sums = a->loop == DPARI_STRIDE_SUM_F64 || a->loop == DPARI_STRIDE_SUM_TWO;
+    const int copies = a->loop < DPARI_STRIDE_LONG;
+    const int sums = a->loop >= DPARI_STRIDE_SUM_F32 && a->loop <= DPARI_STRIDE_SUM_TWO;
     int32_t d;
     for (d = 0; d < 2; d++) {
         if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
             return 0;
         }
     }
-    return a->dims <= 2 && a->loop == b->loop && a->ahead == b->ahead && a->each == b->each &&
-           a->asks == b->asks && a->packs == b->packs && a->clear == b->clear &&
-           (a->beside != 0) == (b->beside != 0) && (copies || sums) &&
+    return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
+           a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
+           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) && (copies || sums) &&
            sums == (a->clear || a->beside != 0);
 }
 
@@ -51543,6 +51580,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->beside_b = b->beside;
     k->after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
     k->ahead = a->each > 0 ? a->ahead : 0;
+    k->run = a->run;
+    k->every = dpari_most(1, DPARI_STRIDE_LINE / a->run);
     k->round = a->clear && k->ahead == 0 &&
                ((a->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) ||
                 (a->loop == DPARI_STRIDE_SUM_TWO && a->wide && dpari_stride_goes_round(k, 16)));

@@ -620,7 +620,7 @@ static int rows_of_copies(void)
     p.to_type = p.from_type = p.through = DPAR_U8;
     p.clear = below(4) == 0;
     p.back = (int32_t)below(2);
-    p.wide = wide_here & (int32_t)below(4) > 0;
+    p.wide = wide_here & (below(4) > 0);
     p.extent[0] = 1 + below(5);
     p.extent[1] = below(2) ? 65 + below(300) : 65 + below(1100);
     p.to[0] = p.extent[1] + 1 + below(70);
@@ -693,6 +693,50 @@ static int around(void)
         CHECK(!dpari_stride_goes_round(&other, (uintptr_t)(8 * w)));
     }
     return k.round && w == 1;
+}
+
+/* The halos at both ends of rows, copied from the block's other end or out of dense memory. Returns
+ * the loop that went over both sides in turns; 0: none did. */
+static int32_t both_ends(void)
+{
+    static const int32_t kinds[] = {DPAR_U8, DPAR_BF16, DPAR_F32, DPAR_F64};
+    dpari_stride_piece p[2];
+    dpari_stride s[2];
+    const int32_t type = kinds[below(4)];
+    const int64_t size = dpar_type_bytes(type), w = 1 + below(64 / size), n = w + below(9);
+    const int64_t pitch = n + 2 * w + below(5), rows = 33 + below(40), dense = below(2);
+    unsigned char *to[2];
+    const unsigned char *from[2];
+    memset(p, 0, sizeof p);
+    p[0].dims = 3;
+    p[0].to_type = p[0].from_type = p[0].through = type;
+    p[0].wide = wide_here;
+    p[0].back = (int32_t)below(2);
+    p[0].ahead = dense ? DPARI_STRIDE_FROM : 0;
+    p[0].extent[0] = 1 + below(3);
+    p[0].extent[1] = rows;
+    p[0].extent[2] = w;
+    p[0].to[1] = pitch;
+    p[0].to[0] = pitch * rows + below(3);
+    p[0].to[2] = p[0].from[2] = 1;
+    p[0].from[1] = dense ? w : pitch;
+    p[0].from[0] = dense ? w * rows : p[0].to[0];
+    p[1] = p[0];
+    if (p[0].to[0] * p[0].extent[0] * size > ROOM) {
+        return 0;
+    }
+    values(0, &p[0]);
+    for (int i = 0; i < 2; i++) {
+        const int64_t here = (i == 0 ? 0 : n + w) * size, there = (i == 0 ? n : w) * size;
+        const int64_t packed = i * w * rows * p[0].extent[0] * size;
+        to[i] = to_got[0] + here;
+        from[i] = dense ? from_got[0] + packed : to_got[0] + there;
+        dpari_stride_prepare(&s[i], &p[i]);
+        naive(&p[i], to_want[0] + here, dense ? from_want[0] + packed : to_want[0] + there);
+    }
+    dpari_stride_run_beside(&s[0], to[0], from[0], &s[1], to[1], from[1]);
+    compare(0, &p[0]);
+    return dpari_stride_pairs(&s[0], &s[1]) ? s[0].loop : 0;
 }
 
 /* Runs of a box that another core will read densely, alone or with those of its other side. */
@@ -896,7 +940,7 @@ static void no_list(void)
 
 int main(void)
 {
-    int64_t packs = 0, rounds = 0, middles = 0, twins = 0;
+    int64_t packs = 0, rounds = 0, middles = 0, twins = 0, ends[DPARI_STRIDE_LONG] = {0};
     unsigned char *all = malloc(1 << 26), *space = all + (1 << 25) - (uintptr_t)all % (1 << 25);
     CHECK(all != NULL);
     wide_here = dpari_os_wide();
@@ -919,6 +963,10 @@ int main(void)
         middles += rows_of_copies();
         rounds += around();
         twins += rows_of_twins(space);
+        ends[both_ends()]++;
+    }
+    for (int32_t loop = DPARI_STRIDE_1; loop < DPARI_STRIDE_LONG; loop++) {
+        CHECK(ends[loop] > 5);
     }
     free(all);
     CHECK(!DPARI_STRIDE_VECTOR || twins > 1000);
