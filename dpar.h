@@ -50435,12 +50435,18 @@ enum {
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE, /* long, but not for the C library's copy, by vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32,
+    DPARI_STRIDE_MIDDLE,    /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_SUM_F32,   /* one by one; what follows by runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32_2, /* and of 2, 3 to 4, 5 to 7 f64 */
+    DPARI_STRIDE_SUM_F32_3,
+    DPARI_STRIDE_SUM_F32_4,
+    DPARI_STRIDE_SUM_F32_7,
     DPARI_STRIDE_SUM_F64,
-    DPARI_STRIDE_SUM_TWO, /* f64 */
-    DPARI_STRIDE_DENSE,   /* combined where it lies, row by row */
-    DPARI_STRIDE_BUFFER   /* anything else, through a small dense buffer */
+    DPARI_STRIDE_SUM_F64_2,
+    DPARI_STRIDE_SUM_F64_4,
+    DPARI_STRIDE_SUM_F64_7,
+    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
 };
 
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
@@ -50527,34 +50533,86 @@ typedef struct dpari_stride_rows {
         (void)last, (void)beside;                                                                  \
     }
 
-#define DPARI_STRIDE_ONE(type)                                                                     \
-    type x;                                                                                        \
-    dpari_stride_copy(&x, f, sizeof x);                                                            \
-    dpari_stride_copy(t, &x, sizeof x);
-#define DPARI_STRIDE_TWO(type)                                                                     \
-    type x, y;                                                                                     \
-    dpari_stride_copy(&x, f, sizeof x);                                                            \
-    dpari_stride_copy(&y, f + last, sizeof y);                                                     \
-    dpari_stride_copy(t, &x, sizeof x);                                                            \
-    dpari_stride_copy(t + last, &y, sizeof y);
-#define DPARI_STRIDE_FOUR                                                                          \
-    dpari_stride_16 z, w;                                                                          \
-    dpari_stride_copy(&z, f + 16, 16);                                                             \
-    dpari_stride_copy(&w, f + last - 16, 16);                                                      \
-    DPARI_STRIDE_TWO(dpari_stride_16)                                                              \
-    dpari_stride_copy(t + 16, &z, 16);                                                             \
-    dpari_stride_copy(t + last - 16, &w, 16);
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b` bytes on. */
+typedef struct dpari_stride_pair dpari_stride_pair;
+typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
+struct dpari_stride_pair {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for: */
+    int64_t soon;  /* so many runs of a row do; */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
+    int64_t after; /* bytes to what `ahead` asks for */
+    int64_t every; /* in every so many runs */
+    int64_t run;
+    int32_t ahead;
+    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+};
 
-DPARI_STRIDE_LOOP(dpari_stride_loop_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
-DPARI_STRIDE_LOOP(dpari_stride_loop_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
-DPARI_STRIDE_LOOP(dpari_stride_loop_4, uint32_t, DPARI_STRIDE_ONE(uint32_t))
-DPARI_STRIDE_LOOP(dpari_stride_loop_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
-DPARI_STRIDE_LOOP(dpari_stride_loop_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
-DPARI_STRIDE_LOOP(dpari_stride_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
-DPARI_STRIDE_LOOP(dpari_stride_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
-DPARI_STRIDE_LOOP(dpari_stride_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
-DPARI_STRIDE_LOOP(dpari_stride_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
-DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, DPARI_STRIDE_FOUR)
+#if defined(__GNUC__)
+#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
+    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
+        __builtin_prefetch((f) + (k)->after);                                                      \
+        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
+    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
+        dpari_stride_ask_line((t) + (k)->after);                                                   \
+        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
+    }
+#else
+#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
+#endif
+
+/* A run of a at t_a and f_a, then that of b. */
+#define DPARI_STRIDE_BOTH(...)                                                                     \
+    {                                                                                              \
+        unsigned char *t = t_a;                                                                    \
+        const unsigned char *f = f_a;                                                              \
+        const int64_t beside = a_beside;                                                           \
+        (void)beside;                                                                              \
+        __VA_ARGS__                                                                                \
+    }                                                                                              \
+    {                                                                                              \
+        unsigned char *t = t_a + to_b;                                                             \
+        const unsigned char *f = f_a + from_b;                                                     \
+        const int64_t beside = b_beside;                                                           \
+        (void)beside;                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* Where nothing is asked for the loop is a bare one: it is met in each row of a block. */
+#define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
+    static void name(const dpari_stride_pair *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
+        const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
+        const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
+        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
+        int64_t row, i;                                                                            \
+        for (row = 0; row < k->rows; row++) {                                                      \
+            unsigned char *t_a = k->to + row * k->to_row;                                          \
+            const unsigned char *f_a = k->from + row * k->from_row;                                \
+            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
+            const int64_t asks = k->ahead ? n : soon;                                              \
+            int64_t left = 0;                                                                      \
+            for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
+                if (left-- == 0) {                                                                 \
+                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
+                    left += k->every;                                                              \
+                }                                                                                  \
+                if (i < soon) {                                                                    \
+                    dpari_stride_ask_line(t_a + next);                                             \
+                    dpari_stride_ask_line(t_a + to_b + next);                                      \
+                }                                                                                  \
+                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
+            }                                                                                      \
+            for (; i < n; i++, t_a += to_step, f_a += from_step) {                                 \
+                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
+            }                                                                                      \
+        }                                                                                          \
+        (void)last;                                                                                \
+    }
+
 DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
@@ -50571,6 +50629,7 @@ static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
     return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
 #endif
 }
+#define DPARI_STRIDE_NARROW_NAN(mask) dpari_stride_some_nan((dpari_stride_u2)(mask))
 #else
 #define DPARI_STRIDE_VECTOR 0
 #endif
@@ -50608,6 +50667,42 @@ DPARI_STRIDE_LOOP_IN(
 #define DPARI_STRIDE_WIDE 0
 #endif
 
+/* ---- copies and sums of short runs ---- */
+
+/* What is read and written at once, at t and f: all of a run; its first and last bytes, which may
+ * overlap; two pieces from either end. */
+#define DPARI_STRIDE_COPY_ONE(type)                                                                \
+    type x;                                                                                        \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(t, &x, sizeof x);
+#define DPARI_STRIDE_COPY_TWO(type)                                                                \
+    type x, y;                                                                                     \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(&y, f + last, sizeof y);                                                     \
+    dpari_stride_copy(t, &x, sizeof x);                                                            \
+    dpari_stride_copy(t + last, &y, sizeof y);
+#define DPARI_STRIDE_COPY_FOUR(type)                                                               \
+    type z, w;                                                                                     \
+    dpari_stride_copy(&z, f + sizeof z, sizeof z);                                                 \
+    dpari_stride_copy(&w, f + last - sizeof w, sizeof w);                                          \
+    DPARI_STRIDE_COPY_TWO(type)                                                                    \
+    dpari_stride_copy(t + sizeof z, &z, sizeof z);                                                 \
+    dpari_stride_copy(t + last - sizeof w, &w, sizeof w);
+
+/* What was read, or lies beside a sum, in a line that is written anyway, becomes 0. */
+#define DPARI_STRIDE_ZERO(at, type)                                                                \
+    {                                                                                              \
+        const type zero = {0};                                                                     \
+        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
+    }
+#define DPARI_STRIDE_ZERO_ONE(at, type) DPARI_STRIDE_ZERO(at, type)
+#define DPARI_STRIDE_ZERO_TWO(at, type)                                                            \
+    DPARI_STRIDE_ZERO(at, type) DPARI_STRIDE_ZERO((at) + last, type)
+#define DPARI_STRIDE_ZERO_FOUR(at, type)                                                           \
+    DPARI_STRIDE_ZERO_TWO(at, type)                                                                \
+    DPARI_STRIDE_ZERO((at) + sizeof(type), type)                                                   \
+    DPARI_STRIDE_ZERO((at) + last - sizeof(type), type)
+
 /* t + f, one NaN for all, as dpari_kern_reduce has it. */
 #define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
     type x, y;                                                                                     \
@@ -50619,80 +50714,137 @@ DPARI_STRIDE_LOOP_IN(
         dpari_stride_copy(&x, &q, sizeof x);                                                       \
     }                                                                                              \
     dpari_stride_copy(t, &x, sizeof x);
-
-#if DPARI_STRIDE_ADDS
-DPARI_STRIDE_LOOP(dpari_stride_sum_f32, float, DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u))
-DPARI_STRIDE_LOOP(dpari_stride_sum_f64, double,
-                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48))
-#endif
+#define DPARI_STRIDE_SUM_OF_F32 DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u)
+#define DPARI_STRIDE_SUM_OF_F64 DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
 
 #if DPARI_STRIDE_VECTOR
-/* Halos of width 2. */
-#define DPARI_STRIDE_SUM_PAIR                                                                      \
-    const uint64_t quiet = UINT64_C(0x7ff8) << 48;                                                 \
-    dpari_stride_d2 x, y;                                                                          \
-    dpari_stride_u2 bad;                                                                           \
-    dpari_stride_copy(&x, t, sizeof x);                                                            \
-    dpari_stride_copy(&y, f, sizeof y);                                                            \
+/* The same of a vector, `words` of it. */
+#define DPARI_STRIDE_QUIET_F32 (UINT64_C(0x7fc000007fc00000))
+#define DPARI_STRIDE_QUIET_F64 (UINT64_C(0x7ff8) << 48)
+#define DPARI_STRIDE_ADD(vector, words, some_nan, quiet, x, y)                                     \
     x += y;                                                                                        \
-    bad = (dpari_stride_u2)(x != x);                                                               \
-    if (dpari_stride_some_nan(bad)) {                                                              \
-        x = (dpari_stride_d2)(((dpari_stride_u2)x & ~bad) | (bad & quiet));                        \
-    }                                                                                              \
-    dpari_stride_copy(t, &x, sizeof x);
-DPARI_STRIDE_LOOP(dpari_stride_sum_two, dpari_stride_d2, DPARI_STRIDE_SUM_PAIR)
-#endif
-
-/* What was read becomes 0 at once. Of copies those of 8 and 16 bytes alone: others are rare. */
-#define DPARI_STRIDE_ZERO(at, type)                                                                \
-    {                                                                                              \
-        const type zero = {0};                                                                     \
-        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
+    if (some_nan(x != x)) {                                                                        \
+        const words bad = (words)(x != x);                                                         \
+        x = (vector)(((words)x & ~bad) | (bad & (quiet)));                                         \
     }
-#define DPARI_STRIDE_CLEAR(type) DPARI_STRIDE_ZERO(f, type)
 
+static inline dpari_stride_f4 dpari_stride_met_f4(const unsigned char *t, const unsigned char *f)
+{
+    dpari_stride_f4 x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    DPARI_STRIDE_ADD(dpari_stride_f4, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
+                     DPARI_STRIDE_QUIET_F32, x, y)
+    return x;
+}
+
+static inline dpari_stride_d2 dpari_stride_met_d2(const unsigned char *t, const unsigned char *f)
+{
+    dpari_stride_d2 x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    DPARI_STRIDE_ADD(dpari_stride_d2, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
+                     DPARI_STRIDE_QUIET_F64, x, y)
+    return x;
+}
+
+/* Words of two f32 each. */
+static const uint32_t dpari_stride_first[2] = {0xffffffffu, 0};
+static inline uint64_t dpari_stride_add_f2(uint64_t one, uint64_t other)
+{
+    dpari_stride_u2 a = {one, 0}, b = {other, 0};
+    dpari_stride_f4 x = (dpari_stride_f4)a, y = (dpari_stride_f4)b;
+    DPARI_STRIDE_ADD(dpari_stride_f4, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
+                     DPARI_STRIDE_QUIET_F32, x, y)
+    a = (dpari_stride_u2)x;
+    return a[0];
+}
+
+static inline uint64_t dpari_stride_met_f2(const unsigned char *t, const unsigned char *f)
+{
+    uint64_t x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    return dpari_stride_add_f2(x, y);
+}
+
+#define DPARI_STRIDE_SUM_ONE(type, met)                                                            \
+    const type x = met(t, f);                                                                      \
+    dpari_stride_copy(t, &x, sizeof x);
+#define DPARI_STRIDE_SUM_TWO(type, met)                                                            \
+    const type x = met(t, f), y = met(t + last, f + last);                                         \
+    dpari_stride_copy(t, &x, sizeof x);                                                            \
+    dpari_stride_copy(t + last, &y, sizeof y);
+#define DPARI_STRIDE_SUM_FOUR(type, met)                                                           \
+    const type z = met(t + sizeof z, f + sizeof z);                                                \
+    const type w = met(t + last - sizeof w, f + last - sizeof w);                                  \
+    DPARI_STRIDE_SUM_TWO(type, met)                                                                \
+    dpari_stride_copy(t + sizeof z, &z, sizeof z);                                                 \
+    dpari_stride_copy(t + last - sizeof w, &w, sizeof w);
+#endif
+
+/* All there are: loop, name, type, how many of it, what is done. */
+#define DPARI_STRIDE_EACH_COPY(X)                                                                  \
+    X(1, copy_1, uint8_t, ONE, DPARI_STRIDE_COPY_ONE(uint8_t))                                     \
+    X(2, copy_2, uint16_t, ONE, DPARI_STRIDE_COPY_ONE(uint16_t))                                   \
+    X(4, copy_4, uint32_t, ONE, DPARI_STRIDE_COPY_ONE(uint32_t))                                   \
+    X(8, copy_8, uint64_t, ONE, DPARI_STRIDE_COPY_ONE(uint64_t))                                   \
+    X(16, copy_16, dpari_stride_16, ONE, DPARI_STRIDE_COPY_ONE(dpari_stride_16))                   \
+    X(TWO_2, copy_two_2, uint16_t, TWO, DPARI_STRIDE_COPY_TWO(uint16_t))                           \
+    X(TWO_4, copy_two_4, uint32_t, TWO, DPARI_STRIDE_COPY_TWO(uint32_t))                           \
+    X(TWO_8, copy_two_8, uint64_t, TWO, DPARI_STRIDE_COPY_TWO(uint64_t))                           \
+    X(TWO_16, copy_two_16, dpari_stride_16, TWO, DPARI_STRIDE_COPY_TWO(dpari_stride_16))           \
+    X(FOUR_16, copy_four_16, dpari_stride_16, FOUR, DPARI_STRIDE_COPY_FOUR(dpari_stride_16))
 #if DPARI_STRIDE_ADDS
-DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f32, float,
-                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_CLEAR(float))
-DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f64, double,
-                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
-                      DPARI_STRIDE_CLEAR(double))
+#define DPARI_STRIDE_EACH_SCALAR(X)                                                                \
+    X(SUM_F32, sum_f32, float, ONE, DPARI_STRIDE_SUM_OF_F32)                                       \
+    X(SUM_F64, sum_f64, double, ONE, DPARI_STRIDE_SUM_OF_F64)
+#else
+#define DPARI_STRIDE_EACH_SCALAR(X)
 #endif
 #if DPARI_STRIDE_VECTOR
-DPARI_STRIDE_LOOP(dpari_stride_sum_clear_two, dpari_stride_d2,
-                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
+#define DPARI_STRIDE_EACH_SUM(X)                                                                   \
+    DPARI_STRIDE_EACH_SCALAR(X)                                                                    \
+    X(SUM_F32_2, sum_f32_2, uint64_t, ONE, DPARI_STRIDE_SUM_ONE(uint64_t, dpari_stride_met_f2))    \
+    X(SUM_F32_3, sum_f32_3, uint64_t, TWO, DPARI_STRIDE_SUM_TWO(uint64_t, dpari_stride_met_f2))    \
+    X(SUM_F32_4, sum_f32_4, dpari_stride_f4, ONE,                                                  \
+      DPARI_STRIDE_SUM_ONE(dpari_stride_f4, dpari_stride_met_f4))                                  \
+    X(SUM_F32_7, sum_f32_7, dpari_stride_f4, TWO,                                                  \
+      DPARI_STRIDE_SUM_TWO(dpari_stride_f4, dpari_stride_met_f4))                                  \
+    X(SUM_F64_2, sum_f64_2, dpari_stride_d2, ONE,                                                  \
+      DPARI_STRIDE_SUM_ONE(dpari_stride_d2, dpari_stride_met_d2))                                  \
+    X(SUM_F64_4, sum_f64_4, dpari_stride_d2, TWO,                                                  \
+      DPARI_STRIDE_SUM_TWO(dpari_stride_d2, dpari_stride_met_d2))                                  \
+    X(SUM_F64_7, sum_f64_7, dpari_stride_d2, FOUR,                                                 \
+      DPARI_STRIDE_SUM_FOUR(dpari_stride_d2, dpari_stride_met_d2))
+#else
+#define DPARI_STRIDE_EACH_SUM(X) DPARI_STRIDE_EACH_SCALAR(X)
 #endif
 
-DPARI_STRIDE_LOOP(dpari_stride_clear_8, uint64_t,
-                  DPARI_STRIDE_ONE(uint64_t) DPARI_STRIDE_CLEAR(uint64_t))
-DPARI_STRIDE_LOOP(dpari_stride_clear_16, dpari_stride_16,
-                  DPARI_STRIDE_ONE(dpari_stride_16) DPARI_STRIDE_CLEAR(dpari_stride_16))
-
-/* What lies beside each sum becomes 0: it is in a line that is written anyway. */
-#define DPARI_STRIDE_BESIDE(type) DPARI_STRIDE_ZERO(t + beside, type)
-
-#if DPARI_STRIDE_ADDS
-DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f32, float,
-                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_BESIDE(float))
-DPARI_STRIDE_LOOP(dpari_stride_sum_beside_f64, double,
-                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
-                      DPARI_STRIDE_BESIDE(double))
-#endif
-#if DPARI_STRIDE_VECTOR
-DPARI_STRIDE_LOOP(dpari_stride_sum_beside_two, dpari_stride_d2,
-                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
-#endif
+/* Of each: rows and lists of one box, rows of two; what was read stays, or becomes 0. */
+#define DPARI_STRIDE_LOOPS(id, name, type, pieces, ...)                                            \
+    DPARI_STRIDE_LOOP(dpari_stride_##name, type, __VA_ARGS__)                                      \
+    DPARI_STRIDE_LOOP(dpari_stride_##name##_clear, type,                                           \
+                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(f, type))                             \
+    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair, type, __VA_ARGS__)                               \
+    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair_clear, type,                                      \
+                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(f, type))
+#define DPARI_STRIDE_LOOPS_BESIDE(id, name, type, pieces, ...)                                     \
+    DPARI_STRIDE_LOOP(dpari_stride_##name##_beside, type,                                          \
+                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(t + beside, type))                    \
+    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair_beside, type,                                     \
+                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(t + beside, type))
+DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_LOOPS)
+DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_LOOPS)
+DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_LOOPS_BESIDE)
 
 static void dpari_stride_move_beside(const dpari_stride_rows *k, int32_t loop)
 {
     switch (loop) {
-#if DPARI_STRIDE_ADDS
-    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_beside_f32(k); break;
-    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_beside_f64(k); break;
-#endif
-#if DPARI_STRIDE_VECTOR
-    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_beside_two(k); break;
-#endif
+#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
+    case DPARI_STRIDE_##id: dpari_stride_##name##_beside(k); break;
+        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
     default: (void)k; break;
     }
 }
@@ -50701,44 +50853,34 @@ static void dpari_stride_move_beside(const dpari_stride_rows *k, int32_t loop)
 static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
 {
     switch (loop) {
-    case DPARI_STRIDE_8: dpari_stride_clear_8(k); return 1;
-    case DPARI_STRIDE_16: dpari_stride_clear_16(k); return 1;
-#if DPARI_STRIDE_ADDS
-    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_clear_f32(k); return 1;
-    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_clear_f64(k); return 1;
-#endif
-#if DPARI_STRIDE_VECTOR
-    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_clear_two(k); return 1;
-#endif
-    default: (void)k; return 0;
+#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
+    case DPARI_STRIDE_##id: dpari_stride_##name##_clear(k); return 1;
+        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default: return 0;
     }
 }
 
 static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     switch (loop) {
-    case DPARI_STRIDE_1: dpari_stride_loop_1(k); break;
-    case DPARI_STRIDE_2: dpari_stride_loop_2(k); break;
-    case DPARI_STRIDE_4: dpari_stride_loop_4(k); break;
-    case DPARI_STRIDE_8: dpari_stride_loop_8(k); break;
-    case DPARI_STRIDE_16: dpari_stride_loop_16(k); break;
-    case DPARI_STRIDE_TWO_2: dpari_stride_two_2(k); break;
-    case DPARI_STRIDE_TWO_4: dpari_stride_two_4(k); break;
-    case DPARI_STRIDE_TWO_8: dpari_stride_two_8(k); break;
-    case DPARI_STRIDE_TWO_16: dpari_stride_two_16(k); break;
-    case DPARI_STRIDE_FOUR_16: dpari_stride_four_16(k); break;
-#if DPARI_STRIDE_ADDS
-    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_f32(k); break;
-    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_f64(k); break;
-#endif
-#if DPARI_STRIDE_VECTOR
-    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_two(k); break;
-#endif
+#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
+    case DPARI_STRIDE_##id: dpari_stride_##name(k); break;
+        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
 #if DPARI_STRIDE_WIDE
     case DPARI_STRIDE_MIDDLE: dpari_stride_loop_middle(k); break;
 #endif
     default: dpari_stride_loop_long(k); break;
     }
+}
+
+/* Is it a loop of sums? */
+static int dpari_stride_sums(const dpari_stride *s)
+{
+    return s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
 static int32_t dpari_stride_loop_of(int64_t run)
@@ -50914,24 +51056,21 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     }
 
 #define DPARI_STRIDE_KEEP(at, type)
-#define DPARI_STRIDE_DENSE_TWO(name, in, type, word, quiet, vector, some_nan)                      \
-    DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, DPARI_STRIDE_KEEP,                    \
-                           DPARI_STRIDE_SUM(type, word, quiet))                                    \
+#define DPARI_STRIDE_DENSE_TWO(name, in, type, vector, some_nan, ...)                              \
+    DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, DPARI_STRIDE_KEEP, __VA_ARGS__)       \
     DPARI_STRIDE_DENSE_SUM(name##_clear, in, type, vector, some_nan, DPARI_STRIDE_ZERO,            \
-                           DPARI_STRIDE_SUM(type, word, quiet) DPARI_STRIDE_CLEAR(type))
+                           __VA_ARGS__ DPARI_STRIDE_ZERO(f, type))
 
-#define DPARI_STRIDE_NARROW_NAN(mask) dpari_stride_some_nan((dpari_stride_u2)(mask))
-
-DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f32, , float, uint32_t, 0x7fc00000u, dpari_stride_f4,
-                       DPARI_STRIDE_NARROW_NAN)
-DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f64, , double, uint64_t, UINT64_C(0x7ff8) << 48,
-                       dpari_stride_d2, DPARI_STRIDE_NARROW_NAN)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f32, , float, dpari_stride_f4, DPARI_STRIDE_NARROW_NAN,
+                       DPARI_STRIDE_SUM_OF_F32)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f64, , double, dpari_stride_d2, DPARI_STRIDE_NARROW_NAN,
+                       DPARI_STRIDE_SUM_OF_F64)
 #endif
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f32, DPARI_STRIDE_IN_WIDE, float, uint32_t, 0x7fc00000u,
-                       dpari_stride_f8, dpari_stride_wide_nan)
-DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f64, DPARI_STRIDE_IN_WIDE, double, uint64_t,
-                       UINT64_C(0x7ff8) << 48, dpari_stride_d4, dpari_stride_wide_nan)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f32, DPARI_STRIDE_IN_WIDE, float, dpari_stride_f8,
+                       dpari_stride_wide_nan, DPARI_STRIDE_SUM_OF_F32)
+DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f64, DPARI_STRIDE_IN_WIDE, double, dpari_stride_d4,
+                       dpari_stride_wide_nan, DPARI_STRIDE_SUM_OF_F64)
 #endif
 
 #if DPARI_STRIDE_VECTOR
@@ -51272,138 +51411,22 @@ static int64_t dpari_stride_size(int64_t step)
     return step < 0 ? -step : step;
 }
 
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b` bytes on. */
-typedef struct dpari_stride_pair {
-    unsigned char *to;
-    const unsigned char *from;
-    int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    int64_t after; /* bytes to what `ahead` asks for */
-    int64_t every; /* in every so many runs */
-    int64_t run;
-    int32_t ahead;
-    int32_t round; /* see dpari_stride_round_1 */
-} dpari_stride_pair;
-
-#if defined(__GNUC__)
-#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
-    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
-        __builtin_prefetch((f) + (k)->after);                                                      \
-        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
-    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
-        dpari_stride_ask_line((t) + (k)->after);                                                   \
-        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
-    }
-#else
-#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
-#endif
-
-/* A run of a at t_a and f_a, then that of b. */
-#define DPARI_STRIDE_BOTH(...)                                                                     \
-    {                                                                                              \
-        unsigned char *t = t_a;                                                                    \
-        const unsigned char *f = f_a;                                                              \
-        const int64_t beside = a_beside;                                                           \
-        (void)beside;                                                                              \
-        __VA_ARGS__                                                                                \
-    }                                                                                              \
-    {                                                                                              \
-        unsigned char *t = t_a + to_b;                                                             \
-        const unsigned char *f = f_a + from_b;                                                     \
-        const int64_t beside = b_beside;                                                           \
-        (void)beside;                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-
-/* Where nothing is asked for the loop is a bare one: it is met in each row of a block. */
-#define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
-    static void name(const dpari_stride_pair *k)                                                   \
-    {                                                                                              \
-        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
-        const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
-        const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
-        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
-        int64_t row, i;                                                                            \
-        for (row = 0; row < k->rows; row++) {                                                      \
-            unsigned char *t_a = k->to + row * k->to_row;                                          \
-            const unsigned char *f_a = k->from + row * k->from_row;                                \
-            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            const int64_t asks = k->ahead ? n : soon;                                              \
-            int64_t left = 0;                                                                      \
-            for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
-                if (left-- == 0) {                                                                 \
-                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
-                    left += k->every;                                                              \
-                }                                                                                  \
-                if (i < soon) {                                                                    \
-                    dpari_stride_ask_line(t_a + next);                                             \
-                    dpari_stride_ask_line(t_a + to_b + next);                                      \
-                }                                                                                  \
-                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
-            }                                                                                      \
-            for (; i < n; i++, t_a += to_step, f_a += from_step) {                                 \
-                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
-            }                                                                                      \
-        }                                                                                          \
-        (void)last;                                                                                \
-    }
-
-DPARI_STRIDE_PAIR(dpari_stride_pair_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_4, uint32_t, DPARI_STRIDE_ONE(uint32_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
-DPARI_STRIDE_PAIR(dpari_stride_pair_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
-DPARI_STRIDE_PAIR(dpari_stride_pair_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
-DPARI_STRIDE_PAIR(dpari_stride_pair_four_16, dpari_stride_16, DPARI_STRIDE_FOUR)
-#if DPARI_STRIDE_ADDS
-DPARI_STRIDE_PAIR(dpari_stride_pair_sum_f32, float,
-                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_BESIDE(float))
-DPARI_STRIDE_PAIR(dpari_stride_pair_clear_f32, float,
-                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_CLEAR(float))
-DPARI_STRIDE_PAIR(dpari_stride_pair_sum, double,
-                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
-                      DPARI_STRIDE_BESIDE(double))
-DPARI_STRIDE_PAIR(dpari_stride_pair_clear, double,
-                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
-                      DPARI_STRIDE_CLEAR(double))
-#endif
-#if DPARI_STRIDE_VECTOR
-DPARI_STRIDE_PAIR(dpari_stride_pair_sum_two, dpari_stride_d2,
-                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_BESIDE(dpari_stride_d2))
-DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
-                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
-#endif
-
 /* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
  * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
 #if DPARI_STRIDE_VECTOR
-#define DPARI_STRIDE_ROUND(vector, words, some_nan, ...)                                           \
+#define DPARI_STRIDE_ROUND_ONE(type, ...)                                                          \
     {                                                                                              \
-        const vector zero = {0};                                                                   \
-        vector x, y;                                                                               \
-        words bad;                                                                                 \
+        type x, y;                                                                                 \
         dpari_stride_copy(&x, low, sizeof x);                                                      \
         dpari_stride_copy(&y, high, sizeof y);                                                     \
-        x += y;                                                                                    \
-        bad = (words)(x != x);                                                                     \
-        if (some_nan(bad)) {                                                                       \
-            x = (vector)(((words)x & ~bad) | (bad & quiet));                                       \
-        }                                                                                          \
         __VA_ARGS__                                                                                \
         dpari_stride_copy(low, &x, sizeof x);                                                      \
         dpari_stride_copy(high, &y, sizeof y);                                                     \
     }
-
-#define DPARI_STRIDE_PAIR_ROUND(name, in, vector, ...)                                             \
+#define DPARI_STRIDE_ROUND(name, in, type, ...)                                                    \
     in static void name(const dpari_stride_pair *k)                                                \
     {                                                                                              \
         const int64_t n = k->n, step = k->to_step, next = k->next, to_b = k->to_b;                 \
-        const uint64_t quiet = UINT64_C(0x7ff8) << 48;                                             \
         int64_t row, i;                                                                            \
         for (row = 0; row < k->rows; row++) {                                                      \
             unsigned char *high = k->to + row * k->to_row;                                         \
@@ -51412,21 +51435,32 @@ DPARI_STRIDE_PAIR(dpari_stride_pair_clear_two, dpari_stride_d2,
             for (i = 0; i < soon; i++, high += step, low += step) {                                \
                 dpari_stride_ask_line(high + next);                                                \
                 dpari_stride_ask_line(high + to_b + next);                                         \
-                DPARI_STRIDE_ROUND(vector, __VA_ARGS__)                                            \
+                DPARI_STRIDE_ROUND_ONE(type, __VA_ARGS__)                                          \
             }                                                                                      \
             for (; i < n; i++, high += step, low += step) {                                        \
-                DPARI_STRIDE_ROUND(vector, __VA_ARGS__)                                            \
+                DPARI_STRIDE_ROUND_ONE(type, __VA_ARGS__)                                          \
             }                                                                                      \
         }                                                                                          \
     }
-DPARI_STRIDE_PAIR_ROUND(dpari_stride_round_1, , dpari_stride_d2, dpari_stride_u2,
-                        DPARI_STRIDE_NARROW_NAN, y = zero;
-                        y[0] = x[0]; x[0] = 0;)
+#define DPARI_STRIDE_ROUND_VECTOR(name, in, vector, words, some_nan, quiet, ...)                   \
+    DPARI_STRIDE_ROUND(name, in, vector, const vector zero = {0};                                  \
+                       DPARI_STRIDE_ADD(vector, words, some_nan, quiet, x, y) y = zero;            \
+                       __VA_ARGS__)
+DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f64, , dpari_stride_d2, dpari_stride_u2,
+                          DPARI_STRIDE_NARROW_NAN, DPARI_STRIDE_QUIET_F64, y[0] = x[0];
+                          x[0] = 0;)
+DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f32_2, , dpari_stride_f4, dpari_stride_u2,
+                          DPARI_STRIDE_NARROW_NAN, DPARI_STRIDE_QUIET_F32, y[0] = x[0];
+                          y[1] = x[1]; x[0] = x[1] = 0;)
+DPARI_STRIDE_ROUND(dpari_stride_round_f32, , uint64_t, uint64_t mask;
+                   dpari_stride_copy(&mask, dpari_stride_first, sizeof mask);
+                   x = dpari_stride_add_f2(x, y); y = x & mask; x &= ~mask;)
 #endif
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_PAIR_ROUND(dpari_stride_round_2, DPARI_STRIDE_IN_WIDE, dpari_stride_d4,
-                        dpari_stride_u4, dpari_stride_wide_nan, y = zero;
-                        y[0] = x[0]; y[1] = x[1]; x[0] = x[1] = 0;)
+DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f64_2, DPARI_STRIDE_IN_WIDE, dpari_stride_d4,
+                          dpari_stride_u4, dpari_stride_wide_nan, DPARI_STRIDE_QUIET_F64,
+                          y[0] = x[0];
+                          y[1] = x[1]; x[0] = x[1] = 0;)
 #endif
 
 /* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
@@ -51451,57 +51485,58 @@ static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
     return 1;
 }
 
+static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
+{
+#if DPARI_STRIDE_VECTOR
+    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
+        return dpari_stride_round_f32;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f32_2;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f64;
+    }
+#endif
+#if DPARI_STRIDE_WIDE
+    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
+        return dpari_stride_round_f64_2;
+    }
+#endif
+    (void)k, (void)s;
+    return NULL;
+}
+
 static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
 {
+    if (k->round) {
+        k->round(k);
+        return;
+    }
     switch (s->loop) {
-    case DPARI_STRIDE_1: dpari_stride_pair_1(k); break;
-    case DPARI_STRIDE_2: dpari_stride_pair_2(k); break;
-    case DPARI_STRIDE_4: dpari_stride_pair_4(k); break;
-    case DPARI_STRIDE_8: dpari_stride_pair_8(k); break;
-    case DPARI_STRIDE_16: dpari_stride_pair_16(k); break;
-    case DPARI_STRIDE_TWO_2: dpari_stride_pair_two_2(k); break;
-    case DPARI_STRIDE_TWO_4: dpari_stride_pair_two_4(k); break;
-    case DPARI_STRIDE_TWO_8: dpari_stride_pair_two_8(k); break;
-    case DPARI_STRIDE_TWO_16: dpari_stride_pair_two_16(k); break;
-    case DPARI_STRIDE_FOUR_16: dpari_stride_pair_four_16(k); break;
-#if DPARI_STRIDE_ADDS
-    case DPARI_STRIDE_SUM_F32:
-        if (s->clear) {
-            dpari_stride_pair_clear_f32(k);
-        } else {
-            dpari_stride_pair_sum_f32(k);
-        }
+#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
+    case DPARI_STRIDE_##id:                                                                        \
+        if (s->clear) {                                                                            \
+            dpari_stride_##name##_pair_clear(k);                                                   \
+        } else {                                                                                   \
+            dpari_stride_##name##_pair(k);                                                         \
+        }                                                                                          \
         break;
-    case DPARI_STRIDE_SUM_F64:
-#if DPARI_STRIDE_VECTOR
-        if (k->round) {
-            dpari_stride_round_1(k);
-            break;
-        }
-#endif
-        if (s->clear) {
-            dpari_stride_pair_clear(k);
-        } else {
-            dpari_stride_pair_sum(k);
-        }
-        break;
-#endif
-#if DPARI_STRIDE_VECTOR
-    case DPARI_STRIDE_SUM_TWO:
-#if DPARI_STRIDE_WIDE
-        if (k->round) {
-            dpari_stride_round_2(k);
-            break;
-        }
-#endif
-        if (s->clear) {
-            dpari_stride_pair_clear_two(k);
-        } else {
-            dpari_stride_pair_sum_two(k);
-        }
-        break;
-#endif
+        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
     default: break;
+    }
+}
+
+static void dpari_stride_move_pair_beside(const dpari_stride_pair *k, const dpari_stride *s)
+{
+    switch (s->loop) {
+#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
+    case DPARI_STRIDE_##id: dpari_stride_##name##_pair_beside(k); break;
+        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default: (void)k; break;
     }
 }
 
@@ -51509,8 +51544,7 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_strid
  * they read. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
-    const int copies = a->loop < DPARI_STRIDE_LONG;
-    const int sums = a->loop >= DPARI_STRIDE_SUM_F32 && a->loop <= DPARI_STRIDE_SUM_TWO;
+    const int copies = a->loop < DPARI_STRIDE_LONG, sums = dpari_stride_sums(a);
     int32_t d;
     for (d = 0; d < 2; d++) {
         if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
@@ -51519,8 +51553,7 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
     }
     return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
            a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
-           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) && (copies || sums) &&
-           sums == (a->clear || a->beside != 0);
+           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) && (copies || sums);
 }
 
 /* Targets that are asked for in time: of rows that are short those of the next row. */
@@ -51582,9 +51615,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->ahead = a->each > 0 ? a->ahead : 0;
     k->run = a->run;
     k->every = dpari_most(1, DPARI_STRIDE_LINE / a->run);
-    k->round = a->clear && k->ahead == 0 &&
-               ((a->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) ||
-                (a->loop == DPARI_STRIDE_SUM_TWO && a->wide && dpari_stride_goes_round(k, 16)));
+    k->round = a->clear && k->ahead == 0 ? dpari_stride_round_of(k, a) : NULL;
     dpari_stride_pair_next(k, a);
 }
 
@@ -51605,6 +51636,8 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     }
     if (a->packs) {
         dpari_stride_pack_pair(&k, a);
+    } else if (a->beside != 0) {
+        dpari_stride_move_pair_beside(&k, a);
     } else {
         dpari_stride_move_pair(&k, a);
     }
@@ -51647,12 +51680,11 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list)
 {
-    const int clears =
-        s->loop == DPARI_STRIDE_8 || s->loop == DPARI_STRIDE_16 || s->loop >= DPARI_STRIDE_SUM_F32;
     int64_t runs = 1, k;
     int32_t d;
     if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears) || s->beside != 0) {
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
+        s->beside != 0) {
         return 0;
     }
     for (d = 0; d < s->dims; d++) {
@@ -51773,6 +51805,14 @@ static void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 /* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
 static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
+    static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
+                                                   DPARI_STRIDE_SUM_F32_2, DPARI_STRIDE_SUM_F32_3,
+                                                   DPARI_STRIDE_SUM_F32_4, DPARI_STRIDE_SUM_F32_7,
+                                                   DPARI_STRIDE_SUM_F32_7, DPARI_STRIDE_SUM_F32_7};
+    static const int32_t f64[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F64,
+                                                   DPARI_STRIDE_SUM_F64_2, DPARI_STRIDE_SUM_F64_4,
+                                                   DPARI_STRIDE_SUM_F64_4, DPARI_STRIDE_SUM_F64_7,
+                                                   DPARI_STRIDE_SUM_F64_7, DPARI_STRIDE_SUM_F64_7};
     const int plain =
         s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
     if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
@@ -51780,11 +51820,10 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
         if (s->to_type == DPAR_F64) {
-            return DPARI_STRIDE_VECTOR && together && s->dim[0].count == 2 ? DPARI_STRIDE_SUM_TWO
-                                                                           : DPARI_STRIDE_SUM_F64;
+            return f64[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
         }
         if (s->to_type == DPAR_F32) {
-            return DPARI_STRIDE_SUM_F32;
+            return f32[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
         }
     }
     return DPARI_STRIDE_BUFFER;
@@ -51852,11 +51891,15 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                       : dpari_stride_loop_of(s->run);
     } else {
         s->loop = dpari_stride_choose(s, together);
-        if (s->loop == DPARI_STRIDE_SUM_TWO) {
-            dpari_stride_drop(s, 0);
+        if (dpari_stride_sums(s)) {
+            if (s->loop != DPARI_STRIDE_SUM_F32 && s->loop != DPARI_STRIDE_SUM_F64) {
+                dpari_stride_drop(s, 0);
+            } else {
+                s->run = size;
+            }
         }
     }
-    if (s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_TWO && !s->clear) {
+    if (dpari_stride_sums(s) && !s->clear) {
         s->beside = p->beside * size;
     }
     if (s->loop == DPARI_STRIDE_DENSE) {
