@@ -440,6 +440,9 @@ static int random_mesh(grid *g, uint64_t *s)
     for (d = 0; d < dims; d++) {
         extent[d] = 1 + oracle_below(s, dims == 1 ? 30 : dims == 2 ? 11 : dims == 3 ? 6 : 4);
         extent[d] = oracle_below(s, 200) == 0 ? 0 : extent[d];
+        if (g->plain && d == 0 && oracle_below(s, 3) == 0) {
+            extent[d] = 34 + oracle_below(s, 30); /* sides of many rows: loops of their own */
+        }
     }
     if (g->cube) {
         extent[0] = 6;
