@@ -69,13 +69,12 @@ static void dpar_join(void)
     }
 }
 
-static int dpar_open(dpar_case *x, int arrays, int registered, int way, double *common,
-                     double **array)
+static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *common, real **array)
 {
     dpar_halo_options o;
     dpar_why why;
     int64_t bytes;
-    const size_t array_bytes = cells_in_all() * sizeof(double);
+    const size_t array_bytes = cells_in_all() * sizeof(real);
     dpar_join();
     dpar_describe(x);
     memset(&o, 0, sizeof o);
@@ -90,18 +89,18 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, double *
                       dpar_world->why.text);
         }
         x->field[i].halo = &x->halo;
-        x->field[i].type = DPAR_F64;
+        x->field[i].type = sizeof(real) == 4 ? DPAR_F32 : DPAR_F64;
         x->field[i].data = data;
-        array[i] = (double *)data;
+        array[i] = (real *)data;
     }
     dpar_must(dpar_halo_exchange_bytes(dpar_world, x->field, arrays, &o, &bytes, &why), "bytes",
               why.text);
     if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    dpar_must(dpar_halo_exchange_init(x->memory, bytes, dpar_world, x->field, arrays, &o, &x->plan,
-                                      &why),
-              "init", why.text);
+    dpar_must(
+        dpar_halo_exchange_init(x->memory, bytes, dpar_world, x->field, arrays, &o, &x->plan, &why),
+        "init", why.text);
     return arrays;
 }
 
@@ -120,7 +119,7 @@ static void dpar_run(dpar_case *x)
 }
 
 #define DPAR_CASE(which, arrays, in_heap, way)                                                     \
-    static int which##_open(double *common, double **array)                                        \
+    static int which##_open(real *common, real **array)                                            \
     {                                                                                              \
         return dpar_open(&which, arrays, in_heap, way, common, array);                             \
     }                                                                                              \
@@ -129,7 +128,7 @@ static void dpar_run(dpar_case *x)
         dpar_close(&which);                                                                        \
     }
 #define DPAR_FORWARD(which)                                                                        \
-    static void which##_run(double **array)                                                        \
+    static void which##_run(real **array)                                                          \
     {                                                                                              \
         (void)array;                                                                               \
         dpar_run(&which);                                                                          \
@@ -144,7 +143,7 @@ DPAR_FORWARD(dpar_private)
 DPAR_FORWARD(dpar_messages)
 DPAR_FORWARD(dpar_eight)
 
-static void dpar_adjoint_run(double **array)
+static void dpar_adjoint_run(real **array)
 {
     (void)array;
     dpar_must(dpar_halo_exchange_begin_adjoint(dpar_adjoint.plan, DPAR_SUM), "adjoint",
@@ -153,7 +152,7 @@ static void dpar_adjoint_run(double **array)
 }
 
 /* Not of 128^3: eight of them are of no more than caches. */
-static int dpar_eight_open(double *common, double **array)
+static int dpar_eight_open(real *common, real **array)
 {
     return block.n > 64 ? 0 : dpar_open(&dpar_eight, 8, 1, DPAR_HALO_AUTO, common, array);
 }
@@ -163,7 +162,7 @@ static void dpar_eight_close(void)
     dpar_close(&dpar_eight);
 }
 
-static int dpar_in_turn_open(double *common, double **array)
+static int dpar_in_turn_open(real *common, real **array)
 {
     for (int i = 0; i < MAX_ARRAYS && block.n <= 64; i++) {
         dpar_open(&dpar_in_turn[i], 1, 1, DPAR_HALO_AUTO, common, array + i);
@@ -178,7 +177,7 @@ static void dpar_in_turn_close(void)
     }
 }
 
-static void dpar_in_turn_run(double **array)
+static void dpar_in_turn_run(real **array)
 {
     (void)array;
     for (int i = 0; i < MAX_ARRAYS; i++) {
@@ -206,7 +205,7 @@ static struct {
 /* Its errors end the run. */
 #define PETSC_MUST(call) PetscCallAbort(PETSC_COMM_WORLD, call)
 
-static int petsc_open(double *common, double **array)
+static int petsc_open(real *common, real **array)
 {
     const DMBoundaryType around = DM_BOUNDARY_PERIODIC;
     const DMDAStencilType shape = block.full ? DMDA_STENCIL_BOX : DMDA_STENCIL_STAR;
@@ -228,7 +227,7 @@ static int petsc_open(double *common, double **array)
 }
 
 /* The own cells into the vector that has them alone. */
-static void petsc_ready(double **array)
+static void petsc_ready(real **array)
 {
     PetscScalar *own;
     const int first[3] = {block.w, block.w, block.w};
@@ -240,7 +239,7 @@ static void petsc_ready(double **array)
     PETSC_MUST(VecRestoreArray(petsc.with_halos, &petsc.array));
 }
 
-static void petsc_run(double **array)
+static void petsc_run(real **array)
 {
     (void)array;
     PETSC_MUST(DMGlobalToLocal(petsc.grid, petsc.own, INSERT_VALUES, petsc.with_halos));
@@ -275,11 +274,12 @@ static void engines_end(void)
 #define ENGINES_END engines_end
 
 #define EXTRA_ENGINES                                                                              \
-    {"registered", FORWARD, dpar_registered_open, NULL, dpar_registered_run,                       \
-     dpar_registered_close},                                                                       \
+    {                                                                                              \
+        "registered",         FORWARD, dpar_registered_open, NULL, dpar_registered_run,            \
+        dpar_registered_close},                                                                    \
         {"private", FORWARD, dpar_private_open, NULL, dpar_private_run, dpar_private_close},       \
         {"messages", FORWARD, dpar_messages_open, NULL, dpar_messages_run, dpar_messages_close},   \
         {"adjoint", ADJOINT, dpar_adjoint_open, NULL, dpar_adjoint_run, dpar_adjoint_close},       \
-        {"eight", FORWARD, dpar_eight_open, NULL, dpar_eight_run, dpar_eight_close},              \
-        {"in_turn", FORWARD, dpar_in_turn_open, NULL, dpar_in_turn_run, dpar_in_turn_close},      \
+        {"eight", FORWARD, dpar_eight_open, NULL, dpar_eight_run, dpar_eight_close},               \
+        {"in_turn", FORWARD, dpar_in_turn_open, NULL, dpar_in_turn_run, dpar_in_turn_close},       \
         PETSC_ENGINE

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* mpi_halo - halo exchanges over an MPI library and, in the same run, over any other engine.
  *
- *   mpicc -O2 bench/mpi_halo.c -o build/mpi_halo
+ *   mpicc -O2 [-DHALO_F32] bench/mpi_halo.c -o build/mpi_halo
  *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
  *                               [shapes=faces,full] [samples=21] [seconds=0.01] [engines=pack,...]
  *                               [usual=NS,US] [lost=SHARE] [patience=20]
  *   mpirun -np 2 build/mpi_halo measure=20
  *
- * Each rank has n^3 doubles inside an array of (n + 2w)^3, x contiguous, in a grid of ranks z, y, x
- * that is periodic in all three. 1x1x2 cuts the contiguous dim. "faces": 6 neighbours; "full": 26.
- * The four ways of MPI:
+ * Each rank has n^3 doubles, or floats with -DHALO_F32, inside an array of (n + 2w)^3, x
+ * contiguous, in a grid of ranks z, y, x that is periodic in all three. 1x1x2 cuts the contiguous
+ * dim. "faces": 6 neighbours; "full": 26. The four ways of MPI:
  *
  *   types      Irecv and Isend of subarray types, a message for each neighbour
  *   neighbour  Neighbor_alltoallw of the same types over a distributed graph
@@ -49,6 +49,16 @@
 
 #include "probe.h"
 
+#ifdef HALO_F32
+typedef float real;
+#define REAL_MPI MPI_FLOAT
+enum { REAL_BASE = 251 }; /* 251^3 + 7 is a float */
+#else
+typedef double real;
+#define REAL_MPI MPI_DOUBLE
+enum { REAL_BASE = 4096 };
+#endif
+
 enum {
     SIDES = 27,
     MIDDLE = 13,
@@ -67,9 +77,9 @@ enum { FORWARD, ADJOINT, FLOOR };
 typedef struct {
     const char *name;
     int kind;
-    int (*open)(double *common, double **array);
-    void (*ready)(double **array);
-    void (*run)(double **array);
+    int (*open)(real *common, real **array);
+    void (*ready)(real **array);
+    void (*run)(real **array);
     void (*close)(void);
 } engine;
 
@@ -78,7 +88,7 @@ typedef struct {
 typedef struct {
     int peer, own[3], halo[3], extent[3];
     size_t cells;
-    double *out, *in;
+    real *out, *in;
     MPI_Datatype out_type, in_type;
 } side;
 
@@ -151,13 +161,13 @@ static int find_side(const step *s, int k)
 }
 
 /* An extent[] box between arrays whose rows and planes are so far apart. */
-static void copy_box(double *to, size_t to_row, size_t to_plane, const double *from,
-                     size_t from_row, size_t from_plane, const int *extent)
+static void copy_box(real *to, size_t to_row, size_t to_plane, const real *from, size_t from_row,
+                     size_t from_plane, const int *extent)
 {
     const size_t width = (size_t)extent[2];
     for (int z = 0; z < extent[0]; z++, to += to_plane, from += from_plane) {
-        double *t = to;
-        const double *f = from;
+        real *t = to;
+        const real *f = from;
         for (int y = 0; y < extent[1]; y++, t += to_row, f += from_row) {
             if (width < 8) {
                 for (size_t x = 0; x < width; x++) {
@@ -170,14 +180,14 @@ static void copy_box(double *to, size_t to_row, size_t to_plane, const double *f
     }
 }
 
-static void pack(const double *array, const int *first, const side *a, double *dense)
+static void pack(const real *array, const int *first, const side *a, real *dense)
 {
     const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
     copy_box(dense, width, width * (size_t)a->extent[1], array + index_of(first), edge, edge * edge,
              a->extent);
 }
 
-static void unpack(double *array, const int *first, const side *a, const double *dense)
+static void unpack(real *array, const int *first, const side *a, const real *dense)
 {
     const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
     copy_box(array + index_of(first), edge, edge * edge, dense, width, width * (size_t)a->extent[1],
@@ -185,7 +195,7 @@ static void unpack(double *array, const int *first, const side *a, const double 
 }
 
 /* What a side sends, into the halo of the other side: right where the rank is its own peer. */
-static void copy_across(double *array, const step *s, int i)
+static void copy_across(real *array, const step *s, int i)
 {
     const size_t edge = (size_t)block.edge;
     const side *a = &s->at[i], *b = &s->at[find_side(s, SIDES - 1 - s->k[i])];
@@ -198,23 +208,21 @@ static void copy_across(double *array, const step *s, int i)
 static step plain, typed, ordered[3];
 static MPI_Comm graph;
 static MPI_Request request[2 * SIDES];
-static double *buffers;
+static real *buffers;
 
-static int take_common(double *common, double **array)
+static int take_common(real *common, real **array)
 {
     array[0] = common;
     return 1;
 }
 
-static int open_types(double *common, double **array)
+static int open_types(real *common, real **array)
 {
     const int whole[3] = {block.edge, block.edge, block.edge};
     all_sides(&typed);
     for (side *a = typed.at; a < typed.at + typed.sides; a++) {
-        MPI_Type_create_subarray(3, whole, a->extent, a->own, MPI_ORDER_C, MPI_DOUBLE,
-                                 &a->out_type);
-        MPI_Type_create_subarray(3, whole, a->extent, a->halo, MPI_ORDER_C, MPI_DOUBLE,
-                                 &a->in_type);
+        MPI_Type_create_subarray(3, whole, a->extent, a->own, MPI_ORDER_C, REAL_MPI, &a->out_type);
+        MPI_Type_create_subarray(3, whole, a->extent, a->halo, MPI_ORDER_C, REAL_MPI, &a->in_type);
         MPI_Type_commit(&a->out_type);
         MPI_Type_commit(&a->in_type);
     }
@@ -230,7 +238,7 @@ static void close_types(void)
 }
 
 /* Tags: the side towards which the sender sent. */
-static void run_types(double **array)
+static void run_types(real **array)
 {
     MPI_Request *r = request;
     for (int i = 0; i < typed.sides; i++, r++) {
@@ -251,7 +259,7 @@ static step graph_sides;
 
 /* Two neighbours may be one process; its blocks match in the order of the lists. So the sources are
  * listed by the side towards which they send. */
-static int open_neighbour(double *common, double **array)
+static int open_neighbour(real *common, real **array)
 {
     int from[SIDES], to[SIDES], n;
     const step keep = typed;
@@ -272,7 +280,7 @@ static int open_neighbour(double *common, double **array)
     return 1;
 }
 
-static void run_neighbour(double **array)
+static void run_neighbour(real **array)
 {
     MPI_Neighbor_alltoallw(array[0], ones, nowhere, send_type, array[0], ones, nowhere,
                            receive_type, graph);
@@ -287,7 +295,7 @@ static void close_neighbour(void)
     MPI_Comm_free(&graph);
 }
 
-static double *give_buffers(step *s, double *at)
+static real *give_buffers(step *s, real *at)
 {
     for (side *a = s->at; a < s->at + s->sides; a++) {
         a->out = at;
@@ -297,7 +305,7 @@ static double *give_buffers(step *s, double *at)
     return at;
 }
 
-static int open_pack(double *common, double **array)
+static int open_pack(real *common, real **array)
 {
     all_sides(&plain);
     give_buffers(&plain, buffers);
@@ -305,9 +313,9 @@ static int open_pack(double *common, double **array)
 }
 
 /* The same memory as that of `pack`: they never run at once. */
-static int open_ordered(double *common, double **array)
+static int open_ordered(real *common, real **array)
 {
-    double *at = buffers;
+    real *at = buffers;
     for (int i = 0, apart = 1; i < 3 && block.full; i++, apart *= 3) {
         ordered[i].sides = 0;
         add_side(&ordered[i], MIDDLE - apart, 3 - i);
@@ -317,21 +325,21 @@ static int open_ordered(double *common, double **array)
     return block.full ? take_common(common, array) : 0;
 }
 
-static void run_step(double *array, const step *s)
+static void run_step(real *array, const step *s)
 {
     int posted = 0, remote[SIDES];
     for (int i = 0; i < s->sides; i++) {
         const side *a = &s->at[i];
         if (a->peer != block.rank) {
             remote[posted] = i;
-            MPI_Irecv(a->in, (int)a->cells, MPI_DOUBLE, a->peer, SIDES - 1 - s->k[i],
-                      MPI_COMM_WORLD, &request[posted++]);
+            MPI_Irecv(a->in, (int)a->cells, REAL_MPI, a->peer, SIDES - 1 - s->k[i], MPI_COMM_WORLD,
+                      &request[posted++]);
         }
     }
     for (int j = 0; j < posted; j++) {
         const side *a = &s->at[remote[j]];
         pack(array, a->own, a, a->out);
-        MPI_Isend(a->out, (int)a->cells, MPI_DOUBLE, a->peer, s->k[remote[j]], MPI_COMM_WORLD,
+        MPI_Isend(a->out, (int)a->cells, REAL_MPI, a->peer, s->k[remote[j]], MPI_COMM_WORLD,
                   &request[SIDES + j]);
     }
     for (int i = 0; i < s->sides; i++) {
@@ -347,12 +355,12 @@ static void run_step(double *array, const step *s)
     MPI_Waitall(posted, request + SIDES, MPI_STATUSES_IGNORE);
 }
 
-static void run_pack(double **array)
+static void run_pack(real **array)
 {
     run_step(array[0], &plain);
 }
 
-static void run_ordered(double **array)
+static void run_ordered(real **array)
 {
     for (int i = 0; i < 3; i++) {
         run_step(array[0], &ordered[i]);
@@ -361,13 +369,13 @@ static void run_ordered(double **array)
 
 static step floor_sides;
 
-static int open_floor(double *common, double **array)
+static int open_floor(real *common, real **array)
 {
     all_sides(&floor_sides);
     return take_common(common, array);
 }
 
-static void run_floor(double **array)
+static void run_floor(real **array)
 {
     for (int i = 0; i < floor_sides.sides; i++) {
         copy_across(array[0], &floor_sides, i);
@@ -405,7 +413,7 @@ static double whole_value(size_t cell, int *out, int *copies)
         *out += i < 0 || i >= block.n;
         faces += near_ends;
         all *= 1 + near_ends;
-        value = value * 4096 + (block.place[d] * block.n + i + total) % total;
+        value = value * REAL_BASE + (block.place[d] * block.n + i + total) % total % REAL_BASE;
     }
     *copies = block.full ? all - 1 : faces;
     return value;
@@ -418,16 +426,16 @@ static int reached(int out)
 }
 
 /* Forward: NaN in the halos. Adjoint: 1 in those that are reached. */
-static void fill(double *array, int kind)
+static void fill(real *array, int kind)
 {
     for (size_t i = 0; i < cells_in_all(); i++) {
         int out, copies;
         const double value = whole_value(i, &out, &copies);
-        array[i] = out == 0 ? value : kind == ADJOINT && reached(out) ? 1 : (double)NAN;
+        array[i] = out == 0 ? (real)value : kind == ADJOINT && reached(out) ? 1 : (real)NAN;
     }
 }
 
-static long count_wrong(const double *array, int kind)
+static long count_wrong(const real *array, int kind)
 {
     long wrong = 0;
     for (size_t i = 0; i < cells_in_all(); i++) {
@@ -448,7 +456,7 @@ static long count_wrong(const double *array, int kind)
 
 typedef struct {
     int arrays, batch, samples, left_out;
-    double *array[MAX_ARRAYS];
+    real *array[MAX_ARRAYS];
     double sample[MAX_SAMPLES];
 } contestant;
 
@@ -540,7 +548,7 @@ static void take_sample(const engine *e, contestant *c)
 }
 
 /* Opens it and proves that it is right; whether it takes part. */
-static int enter(const engine *e, contestant *c, double *common)
+static int enter(const engine *e, contestant *c, real *common)
 {
     long mine = 0, all;
     double once;
@@ -603,7 +611,7 @@ static void tell(const engine *e, contestant *c)
     if (block.rank == 0) {
         printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%d\n", label, block.ranks,
                block.grid[0], block.grid[1], block.grid[2], block.n, block.w,
-               block.full ? "full" : "faces", e->name, cells * sizeof(double) * (size_t)c->arrays,
+               block.full ? "full" : "faces", e->name, cells * sizeof(real) * (size_t)c->arrays,
                c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->left_out);
         fflush(stdout);
     }
@@ -613,7 +621,7 @@ static void one_case(int n, int w, int full)
 {
     int in[ENGINES], more;
     double end;
-    double *common;
+    real *common;
     block.n = n;
     block.w = w;
     block.edge = n + 2 * w;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT-0
-# The benchmarks of communicators and of halo exchanges build with each MPI library that is here, run,
+# The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
 # and find every result right: one row of each operation from each engine; those of strategies and of
 # overlap without MPI. No time is judged.
 . tests/compile/common.sh
@@ -11,15 +11,16 @@ build() {
     case ${1%%:*} in
     coll) try "mpicc.$mpi" -O2 -Wall -Wextra -I"$DPAR_DIR" -Ibench $slim -DENGINE_H='"comm_engine.h"' \
         bench/mpi_coll.c -o "$work/comm_speed_$mpi" ;;
-    halo) try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $slim -DENGINE_H='"halo_engine.h"' \
-        bench/mpi_halo.c -o "$work/halo_$mpi" ;;
+    halo | f32) float= && [ "${1%%:*}" = halo ] || float=-DHALO_F32
+        try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $slim $float -DENGINE_H='"halo_engine.h"' \
+            bench/mpi_halo.c -o "$work/${1%%:*}_$mpi" ;;
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $slim -DDPAR_NO_SHOW "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
 ran=0 all='here:strategies here:overlap' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
-    all="$all coll:$mpi halo:$mpi" mpis="$mpis $mpi"
+    all="$all coll:$mpi halo:$mpi f32:$mpi" mpis="$mpis $mpi"
 done
 in_pairs build $all
 timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
@@ -47,6 +48,13 @@ for mpi in $mpis; do
                 { echo "halos, $mpi, $ranks ranks: no row of $engine"; exit 1; }
         done
         ran=$((ran + 1))
+    done
+    for kind in halo f32; do # what short runs of other lengths go by
+        timeout -k 5 120 $run -np 2 "$work/${kind}_$mpi" label="$mpi" n=24 w=1,3,4 samples=1 \
+            seconds=0.0005 engines=pack,registered,adjoint > "$work/rows" || { echo "$kind, $mpi: exit $?"; exit 1; }
+        for engine in pack registered adjoint; do
+            grep -q "^$mpi,2,.*,24,4,full,$engine," "$work/rows" || { echo "$kind, $mpi: no row of $engine"; exit 1; }
+        done
     done
 done
 [ "$ran" -gt 0 ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }
