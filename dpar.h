@@ -50435,13 +50435,13 @@ enum {
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE,    /* long, but not for the C library's copy, by vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32,   /* one by one; what follows by runs of 2, 3, 4, 5 to 7 */
-    DPARI_STRIDE_SUM_F32_2, /* and of 2, 3 to 4, 5 to 7 f64 */
+    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
     DPARI_STRIDE_SUM_F32_4,
     DPARI_STRIDE_SUM_F32_7,
-    DPARI_STRIDE_SUM_F64,
+    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
@@ -50670,7 +50670,7 @@ DPARI_STRIDE_LOOP_IN(
 /* ---- copies and sums of short runs ---- */
 
 /* What is read and written at once, at t and f: all of a run; its first and last bytes, which may
- * overlap; two pieces from either end. */
+ * overlap; two pieces from either end. last: bytes from a run's beginning to its last piece. */
 #define DPARI_STRIDE_COPY_ONE(type)                                                                \
     type x;                                                                                        \
     dpari_stride_copy(&x, f, sizeof x);                                                            \
@@ -50748,8 +50748,8 @@ static inline dpari_stride_d2 dpari_stride_met_d2(const unsigned char *t, const 
     return x;
 }
 
-/* Words of two f32 each. */
-static const uint32_t dpari_stride_first[2] = {0xffffffffu, 0};
+/* Of words of two f32 each. */
+static const uint32_t dpari_stride_first_f32[2] = {0xffffffffu, 0};
 static inline uint64_t dpari_stride_add_f2(uint64_t one, uint64_t other)
 {
     dpari_stride_u2 a = {one, 0}, b = {other, 0};
@@ -51237,11 +51237,10 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_ask_lines(k->to, k->rows * row);
     nearby.to = room;
     nearby.to_row = row;
-    if (!s->clear || !dpari_stride_move_and_clear(&nearby, s->loop)) {
+    if (s->clear) {
+        (void)dpari_stride_move_and_clear(&nearby, s->loop);
+    } else {
         dpari_stride_move(&nearby, s->loop);
-        if (s->clear) {
-            dpari_stride_wipe(&nearby, s->run);
-        }
     }
     dpari_stride_copy(k->to, room, k->rows * row);
 }
@@ -51453,7 +51452,7 @@ DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f32_2, , dpari_stride_f4, dpari_str
                           DPARI_STRIDE_NARROW_NAN, DPARI_STRIDE_QUIET_F32, y[0] = x[0];
                           y[1] = x[1]; x[0] = x[1] = 0;)
 DPARI_STRIDE_ROUND(dpari_stride_round_f32, , uint64_t, uint64_t mask;
-                   dpari_stride_copy(&mask, dpari_stride_first, sizeof mask);
+                   dpari_stride_copy(&mask, dpari_stride_first_f32, sizeof mask);
                    x = dpari_stride_add_f2(x, y); y = x & mask; x &= ~mask;)
 #endif
 #if DPARI_STRIDE_WIDE
@@ -51540,8 +51539,7 @@ static void dpari_stride_move_pair_beside(const dpari_stride_pair *k, const dpar
     }
 }
 
-/* Is there a loop for both? Of copies, and of sums that make 0 of what lies beside them or of what
- * they read. */
+/* Is there a loop for both? Of short copies and of sums. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     const int copies = a->loop < DPARI_STRIDE_LONG, sums = dpari_stride_sums(a);
@@ -51730,7 +51728,9 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
     for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
         dpari_stride_ask_line(k.to + list[i].to);
     }
-    if (!s->clear || !dpari_stride_move_and_clear(&k, s->loop)) {
+    if (s->clear) {
+        (void)dpari_stride_move_and_clear(&k, s->loop);
+    } else {
         dpari_stride_move(&k, s->loop);
     }
 }

@@ -443,6 +443,24 @@ static void two_pieces(void)
     compare(1, &p[1]);
 }
 
+/* At some of the places: a NaN with a payload, infinities, zeros, the largest. */
+static void special(unsigned char *array, int32_t type, int64_t first, int64_t places)
+{
+    static const uint64_t f64[] = {UINT64_C(0xfff8000000000123),
+                                   UINT64_C(0x7ff) << 52,
+                                   UINT64_C(0xfff) << 52,
+                                   0,
+                                   UINT64_C(1) << 63,
+                                   UINT64_C(0x7fefffffffffffff)};
+    static const uint64_t f32[] = {0xffc00123u, 0x7f800000u, 0xff800000u,
+                                   0,           0x80000000u, 0x7f7fffffu};
+    for (int64_t n = below(12); n > 0; n--) {
+        const int64_t k = below(6);
+        put(array + (first + below(places)) * dpar_type_bytes(type),
+            type == DPAR_F64 ? f64[k] : f32[k], type);
+    }
+}
+
 /* What `beside` says: the same sums, and zeroes so many elements from each. */
 static void naive_beside(const dpari_stride_piece *p, unsigned char *to, unsigned char *from)
 {
@@ -463,7 +481,7 @@ static void naive_beside(const dpari_stride_piece *p, unsigned char *to, unsigne
 static void beside(void)
 {
     static const int32_t sums[] = {DPAR_F64, DPAR_F64, DPAR_F32, DPAR_I32};
-    const int64_t w = 1 + below(3), own = 2 * w + below(9), row = own + 2 * w + below(40);
+    const int64_t w = 1 + below(7), own = 2 * w + below(9), row = own + 2 * w + below(40);
     dpari_stride_piece p[2];
     dpari_stride s[2];
     int64_t at[2], together = below(2), back = below(2);
@@ -491,6 +509,10 @@ static void beside(void)
             return;
         }
         values(k, &p[k]);
+        if (p[k].to_type != DPAR_I32) {
+            special(to_got[k], p[k].to_type, 0, row * p[k].extent[1]);
+            memcpy(to_want[k], to_got[k], ROOM);
+        }
         dpari_stride_prepare(&s[k], &p[k]);
         if (s[k].beside != 0) {
             naive_beside(&p[k], to_want[k] + at[k], from_want[k]);
@@ -510,24 +532,6 @@ static void beside(void)
     }
     compare(0, &p[0]);
     compare(1, &p[1]);
-}
-
-/* At some of the places: a NaN with a payload, infinities, zeros, the largest. */
-static void special(unsigned char *array, int32_t type, int64_t first, int64_t places)
-{
-    static const uint64_t f64[] = {UINT64_C(0xfff8000000000123),
-                                   UINT64_C(0x7ff) << 52,
-                                   UINT64_C(0xfff) << 52,
-                                   0,
-                                   UINT64_C(1) << 63,
-                                   UINT64_C(0x7fefffffffffffff)};
-    static const uint64_t f32[] = {0xffc00123u, 0x7f800000u, 0xff800000u,
-                                   0,           0x80000000u, 0x7f7fffffu};
-    for (int64_t n = below(12); n > 0; n--) {
-        const int64_t k = below(6);
-        put(array + (first + below(places)) * dpar_type_bytes(type),
-            type == DPAR_F64 ? f64[k] : f32[k], type);
-    }
 }
 
 /* Sums along rows that lie in one piece, at every place in a line, by vectors of both sizes. */
@@ -704,7 +708,8 @@ static int32_t both_ends(void)
     dpari_stride_piece p[2];
     dpari_stride s[2];
     const int32_t type = kinds[below(4)];
-    const int64_t size = dpar_type_bytes(type), w = 1 + below(64 / size), n = w + below(9);
+    const int64_t size = dpar_type_bytes(type), most = below(2) ? 8 : 64 / size;
+    const int64_t w = 1 + below(dpari_least(most, 64 / size)), n = w + below(9);
     const int64_t pitch = n + 2 * w + below(5), rows = 33 + below(40), dense = below(2);
     unsigned char *to[2];
     const unsigned char *from[2];
@@ -714,6 +719,7 @@ static int32_t both_ends(void)
     p[0].wide = wide_here;
     p[0].back = (int32_t)below(2);
     p[0].ahead = dense ? DPARI_STRIDE_FROM : 0;
+    p[0].clear = dense && below(2);
     p[0].extent[0] = 1 + below(3);
     p[0].extent[1] = rows;
     p[0].extent[2] = w;
@@ -838,8 +844,8 @@ static void merged(void)
     CHECK_INT(s.run, 8);
 }
 
-/* How many entries a small box has: a plain copy one for each run, a sum of floats one for each
- * element or two of them, which -1 stands for; what goes through a buffer has none. */
+/* How many entries a small box has: a plain copy one for each run, a sum of floats one for
+ * each element or a few of them, which -1 stands for; what goes through a buffer has none. */
 static int64_t entries(const dpari_stride_piece *p, const dpari_stride *s)
 {
     const int64_t runs = s->run > 0 ? s->elements * dpar_type_bytes(p->to_type) / s->run : 0;
@@ -936,6 +942,7 @@ static void no_list(void)
         other = s;
         dpari_stride_prepare(&s, &p);
         CHECK(!dpari_stride_lists_alike(&s, &other));
+        CHECK(!dpari_stride_pairs(&s, &other));
     }
 }
 
