@@ -315,25 +315,17 @@ DPARI_STRIDE_LOOP_IN(
         x = (vector)(((words)x & ~bad) | (bad & (quiet)));                                         \
     }
 
-static inline dpari_stride_f4 dpari_stride_met_f4(const unsigned char *t, const unsigned char *f)
-{
-    dpari_stride_f4 x, y;
-    dpari_stride_copy(&x, t, sizeof x);
-    dpari_stride_copy(&y, f, sizeof y);
-    DPARI_STRIDE_ADD(dpari_stride_f4, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
-                     DPARI_STRIDE_QUIET_F32, x, y)
-    return x;
-}
-
-static inline dpari_stride_d2 dpari_stride_met_d2(const unsigned char *t, const unsigned char *f)
-{
-    dpari_stride_d2 x, y;
-    dpari_stride_copy(&x, t, sizeof x);
-    dpari_stride_copy(&y, f, sizeof y);
-    DPARI_STRIDE_ADD(dpari_stride_d2, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
-                     DPARI_STRIDE_QUIET_F64, x, y)
-    return x;
-}
+#define DPARI_STRIDE_MET(name, vector, quiet)                                                      \
+    static inline vector name(const unsigned char *t, const unsigned char *f)                      \
+    {                                                                                              \
+        vector x, y;                                                                               \
+        dpari_stride_copy(&x, t, sizeof x);                                                        \
+        dpari_stride_copy(&y, f, sizeof y);                                                        \
+        DPARI_STRIDE_ADD(vector, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN, quiet, x, y)            \
+        return x;                                                                                  \
+    }
+DPARI_STRIDE_MET(dpari_stride_met_f4, dpari_stride_f4, DPARI_STRIDE_QUIET_F32)
+DPARI_STRIDE_MET(dpari_stride_met_d2, dpari_stride_d2, DPARI_STRIDE_QUIET_F64)
 
 /* Of words of two f32 each. */
 static const uint32_t dpari_stride_first_f32[2] = {0xffffffffu, 0};
