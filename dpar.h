@@ -7579,15 +7579,43 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
  * others get the worst status and "rank 2: " before its sentence (its status in words, where its
- * why is NULL). When all are well and their hashes differ: E_MISMATCH and `differ`, a sentence with
- * two # for the numbers of two ranks that differ (NULL with hash 0). COLLECTIVE: one all-reduce of
- * 24 bytes; a broadcast when one fails. */
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
-                                  dpar_why *why);
-/* The same without the sentence: ranks that differ are who[0] < who[1]; both are -1 when all are
- * well, one fails, or this rank cannot know. */
-DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
-                                       dpar_why *why);
+ * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+
+/* What all ranks must have given alike: numbers with names, one after another. A function states
+ * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
+typedef struct dpari_facts {
+    uint64_t hash;    /* of all so far */
+    int64_t count;    /* so many */
+    const char *of;   /* "field #: ", what the names that follow begin with; NULL: nothing */
+    int64_t of_index; /* its '#' */
+    int64_t keep;     /* the one that is remembered, */
+    uint64_t before;  /* with the hash of those before it, */
+    int64_t value;
+    const char *name; /* NULL: there are no more than `keep` */
+    const char *kept_of;
+    int64_t index, kept_of_index;
+    int32_t kind;
+} dpari_facts;
+typedef void dpari_state(dpari_facts *f, const void *given);
+
+DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
+DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
+DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+/* Of what is too long for a sentence. */
+DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+
+/* Of what all state for this kind of plan, never 0. */
+DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
+
+/* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
+ * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
+ * what the sentence begins with. given is read when st is OK; state NULL: there is nothing to
+ * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
+ * facts, twice.
+ */
+DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -38324,44 +38352,21 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, as numbers that have names: '#' is `index`. Of what is `hashed`
- * the number means nothing to a user. */
-enum { DPARI_HX_GIVEN = 20 + 5 * DPAR_MAX_DIMS + 10 * DPAR_MAX_AXES };
-
-typedef struct dpari_hx_given {
-    int32_t n;
-    int64_t value[DPARI_HX_GIVEN];
-    const char *name[DPARI_HX_GIVEN];
-    int8_t index[DPARI_HX_GIVEN], hashed[DPARI_HX_GIVEN];
-} dpari_hx_given;
-
-static void dpari_hx_state(dpari_hx_given *g, const char *name, int32_t index, int64_t value)
+static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
 {
-    g->index[g->n] = (int8_t)index;
-    g->name[g->n] = name;
-    g->value[g->n++] = value;
-}
-
-static void dpari_hx_state_hash(dpari_hx_given *g, const char *name, int32_t index, uint64_t h)
-{
-    g->hashed[g->n] = 1;
-    dpari_hx_state(g, name, index, (int64_t)h);
-}
-
-static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
-{
-    h = dpari_hash(h, v->kernel);
+    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
     if (v->kernel != 0) {
-        h = dpari_hash(h, v->stride);
-        h = dpari_hash(h, v->dilation);
-        h = dpari_hash(h, v->pad_low);
-        h = dpari_hash(h, v->pad_high);
-        h = dpari_hash(h, v->kind + 16 * (v->ceil_mode != 0) + 32 * (v->align_corners != 0));
+        dpari_fact(g, "halo.window[#].stride", d, v->stride);
+        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
+        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
+        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
+        dpari_fact(g, "halo.window[#].kind", d, v->kind);
+        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
+        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
     }
-    return h;
 }
 
-static void dpari_hx_state_axis(dpari_hx_given *g, const dpar_layout *l, int32_t i)
+static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
 {
     const dpar_placement *p = &l->axis[i];
     const int cuts = p->kind == DPAR_SHARD;
@@ -38370,163 +38375,83 @@ static void dpari_hx_state_axis(dpari_hx_given *g, const dpar_layout *l, int32_t
     for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
         h = dpari_hash(h, p->cuts[k]);
     }
-    dpari_hx_state(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_hx_state(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_hx_state(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_hx_state(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_hx_state(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_hx_state(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_hx_state(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_hx_state(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_hx_state(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
-    dpari_hx_state_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
 }
 
 /* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_hx_given *g, const dpar_halo *h)
+static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
 {
     const int bends = h->folds || h->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_hx_state(g, "halo.grid.dims", 0, h->grid.dims);
+    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
     for (d = 0; d < h->grid.dims; d++) {
-        dpari_hx_state(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_hx_state(g, "halo.low[#]", d, h->low[d]);
-        dpari_hx_state(g, "halo.high[#]", d, h->high[d]);
-        dpari_hx_state(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_hash(g, "halo.window[#]", d, dpari_hx_mix_window(1, &h->window[d]));
+        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_fact(g, "halo.low[#]", d, h->low[d]);
+        dpari_fact(g, "halo.high[#]", d, h->high[d]);
+        dpari_fact(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_window(g, &h->window[d], d);
     }
-    dpari_hx_state(g, "halo.shape", 0, h->shape);
-    dpari_hx_state(g, "halo.periodic", 0, h->periodic);
-    dpari_hx_state(g, "halo.folds", 0, h->folds);
-    dpari_hx_state(g, "halo.poles", 0, h->poles);
-    dpari_hx_state(g, "halo.cube", 0, h->cube);
-    dpari_hx_state(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_hx_state(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_hx_state(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_hx_state(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_hx_state(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_hx_state(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_hx_state(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    dpari_fact(g, "halo.shape", 0, h->shape);
+    dpari_fact(g, "halo.periodic", 0, h->periodic);
+    dpari_fact(g, "halo.folds", 0, h->folds);
+    dpari_fact(g, "halo.poles", 0, h->poles);
+    dpari_fact(g, "halo.cube", 0, h->cube);
+    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
     for (d = 0; d < h->grid.mesh.axes; d++) {
         dpari_hx_state_axis(g, &h->grid, d);
     }
     for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
         owners = dpari_hash(owners, h->owner[d]);
     }
-    dpari_hx_state_hash(g, "halo.owner", 0, owners);
-    dpari_hx_state_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(g, "halo.owner", 0, owners);
+    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
 }
 
-/* Of field i; -1: of the plan. */
-static void dpari_hx_state_all(dpari_hx_given *g, const dpar_halo_field *fields, int32_t n,
-                               const dpar_halo_options *o, int32_t i)
-{
-    const dpar_halo_field *f = &fields[i < 0 ? 0 : i];
-    dpari_zero(g, sizeof *g);
-    if (i < 0) {
-        dpari_hx_state(g, "the number of fields", 0, n);
-        dpari_hx_state(g, "options.way", 0, o->way);
-        dpari_hx_state(g, "options.ordered", 0, o->ordered);
-        dpari_hx_state(g, "options.shared", 0, o->shared);
-        dpari_hx_state(g, "options.run_bytes", 0, o->run_bytes);
-        dpari_hx_state(g, "options.tag", 0, o->tag);
-        return;
-    }
-    dpari_hx_state(g, "type", 0, f->type);
-    dpari_hx_state(g, "wire", 0, dpari_hx_wire(f));
-    dpari_hx_state(g, "components", 0, dpari_hx_components(f));
-    dpari_hx_state(g, "vector", 0, f->vector);
-    dpari_hx_state(g, "pair", 0, f->pair);
-    dpari_hx_state_halo(g, f->halo);
-}
+/* What all ranks must give alike. */
+typedef struct dpari_hx_given {
+    const dpar_halo_field *fields;
+    const dpar_halo_options *options;
+    int32_t n;
+} dpari_hx_given;
 
-static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
+static void dpari_hx_state(dpari_facts *g, const void *given)
 {
-    dpari_hx_given g;
-    uint64_t h = 1;
-    int32_t i, k;
-    for (i = -1; i < n; i++) {
-        dpari_hx_state_all(&g, fields, n, o, i);
-        for (k = 0; k < g.n; k++) {
-            h = dpari_hash(h, g.value[k]);
-        }
+    const dpari_hx_given *all = (const dpari_hx_given *)given;
+    const dpar_halo_options *o = all->options;
+    int32_t i;
+    dpari_fact(g, "the number of fields", 0, all->n);
+    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.ordered", 0, o->ordered);
+    dpari_fact(g, "options.shared", 0, o->shared);
+    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
+    dpari_fact(g, "options.tag", 0, o->tag);
+    g->of = "field #: ";
+    for (i = 0; i < all->n; i++) {
+        const dpar_halo_field *f = &all->fields[i];
+        g->of_index = i;
+        dpari_fact_type(g, "type", 0, f->type);
+        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact(g, "components", 0, dpari_hx_components(f));
+        dpari_fact(g, "vector", 0, f->vector);
+        dpari_fact(g, "pair", 0, f->pair);
+        dpari_hx_state_halo(g, f->halo);
     }
-    return h;
-}
-
-/* "field 0: halo.low[1] is 2 on rank 0, 1 on rank 3": the first number in which two ranks differ.
- */
-static void dpari_hx_say_given(const dpari_hx_given *mine, const int64_t *other, int32_t field,
-                               const int32_t *who, dpar_why *found)
-{
-    const char *at;
-    dpar_text t;
-    int32_t k, i;
-    for (k = 0; k < mine->n && mine->value[k] == other[k]; k++) {
-    }
-    if (k == mine->n) {
-        return;
-    }
-    dpar_text_init(&t, found->text, sizeof found->text);
-    if (field >= 0) {
-        dpar_text_put(&t, "field ");
-        dpar_text_int(&t, field);
-        dpar_text_put(&t, ": ");
-    }
-    for (at = mine->name[k]; *at != 0; at++) {
-        if (*at == '#') {
-            dpar_text_int(&t, mine->index[k]);
-        } else {
-            dpar_text_char(&t, *at);
-        }
-    }
-    for (i = 0; i < 2; i++) {
-        if (mine->hashed[k]) {
-            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
-        } else {
-            dpar_text_put(&t, i ? ", " : " is ");
-            dpar_text_int(&t, i ? mine->value[k] : other[k]);
-            dpar_text_put(&t, " on rank ");
-        }
-        dpar_text_int(&t, who[i]);
-    }
-}
-
-/* Do all ranks fare well, and have they given the same? Else what differs is told on all of them:
- * the lower of two ranks shows the other what it has. COLLECTIVE. */
-static dpar_status dpari_hx_agree_on_fields(dpar_comm *c, dpar_status st,
-                                            const dpar_halo_field *fields, int32_t n,
-                                            const dpar_halo_options *o, dpar_why *why)
-{
-    int64_t shown[DPARI_HX_GIVEN], count = n;
-    dpari_hx_given g;
-    dpar_why found;
-    int32_t who[2], i;
-    st = dpari_agree_pair(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, o) : 0, who, why);
-    if (who[0] == who[1]) {
-        return st;
-    }
-    dpari_zero(&found, sizeof found);
-    st = dpar_broadcast(c, &count, 1, DPAR_I64, who[0], NULL);
-    for (i = -1; i < count && st == DPAR_OK; i++) {
-        dpari_zero(&g, sizeof g);
-        if (i < n) {
-            dpari_hx_state_all(&g, fields, n, o, i);
-        }
-        memcpy(shown, g.value, sizeof shown);
-        st = dpar_broadcast(c, shown, DPARI_HX_GIVEN, DPAR_I64, who[0], NULL);
-        if (st == DPAR_OK && c->rank == who[1] && found.text[0] == 0) {
-            dpari_hx_say_given(&g, shown, i, who, &found);
-        }
-    }
-    st = st == DPAR_OK
-             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
-             : st;
-    return st == DPAR_OK
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
-                                0)
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 /* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
@@ -39467,7 +39392,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
             dpari_hx_bind_field(x, i);
@@ -39477,7 +39402,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
             x->line[s].version = 1;
         }
         st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, NULL, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
     }
     if (st != DPAR_OK) {
         if (x->memory) {
@@ -39565,6 +39490,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
+    dpari_hx_given given;
     dpari_hx_size z;
     int64_t need = 0;
     int32_t i;
@@ -39578,7 +39504,10 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     st = st == DPAR_OK
              ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
              : st;
-    st = dpari_hx_agree_on_fields(c, st, fields, n, &o, why);
+    given.fields = fields;
+    given.options = &o;
+    given.n = n;
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;
@@ -40558,27 +40487,33 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     return st;
 }
 
-/* What all ranks must have given alike besides what their exchange compares: layouts, types. */
-static uint64_t dpari_spatial_hash(const dpar_spatial *s)
+/* What all ranks must give alike besides what their exchange compares: layouts, types. */
+static void dpari_spatial_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, s->kind + 8 * s->outputs + 64 * s->tensors);
+    const dpar_spatial *s = (const dpar_spatial *)given;
     int32_t d;
-    h = dpari_hash(h, s->planes);
-    h = dpari_hash(h, s->out_planes);
-    h = dpari_hash(h, (s->corners != 0) + 2 * (s->last != 0) + 4 * (s->input_gradient != NULL) +
-                          8 * (int64_t)s->type);
+    dpari_fact(f, "kind", 0, s->kind);
+    dpari_fact(f, "outputs", 0, s->outputs);
+    dpari_fact(f, "tensors", 0, s->tensors);
+    dpari_fact(f, "planes", 0, s->planes);
+    dpari_fact(f, "out_planes", 0, s->out_planes);
+    dpari_fact(f, "corners", 0, s->corners != 0);
+    dpari_fact(f, "last", 0, s->last != 0);
+    dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
+    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(f, "in.dims", 0, s->in.dims);
     for (d = 0; d < s->in.dims; d++) {
         const dpar_window *v = &s->window[d];
-        h = dpari_hash(h, s->in.extent[d]);
-        h = dpari_hash(h, s->extent[d]);
-        h = dpari_hash(h, s->padding[d] + 16 * (v->ceil_mode != 0));
-        h = dpari_hash(h, v->kernel);
-        h = dpari_hash(h, v->stride);
-        h = dpari_hash(h, v->dilation);
-        h = dpari_hash(h, v->pad_low);
-        h = dpari_hash(h, v->pad_high);
+        dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
+        dpari_fact(f, "extent[#]", d, s->extent[d]);
+        dpari_fact(f, "padding[#]", d, s->padding[d]);
+        dpari_fact(f, "window[#].kernel", d, v->kernel);
+        dpari_fact(f, "window[#].stride", d, v->stride);
+        dpari_fact(f, "window[#].dilation", d, v->dilation);
+        dpari_fact(f, "window[#].pad_low", d, v->pad_low);
+        dpari_fact(f, "window[#].pad_high", d, v->pad_high);
+        dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
     }
-    return h;
 }
 
 /* All of a plan but its exchange, judged. */
@@ -40675,10 +40610,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
-                     "ranks # and # gave different layers (kind, outputs, windows, padding, "
-                     "extents, planes, type, gradients)",
-                     why);
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
+                        why);
     if (st == DPAR_OK) {
         dpari_spatial_parts(layer, &at);
         st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
@@ -41830,22 +41763,34 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const in
     return st;
 }
 
-static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o,
-                               const dpar_bucketing *how)
+/* What all ranks must give alike. */
+typedef struct dpari_ddp_given {
+    const dpar_ddp_options *options;
+    const int64_t *numel;
+    dpar_bucketing how;
+    int32_t params;
+} dpari_ddp_given;
+
+static void dpari_ddp_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, params);
+    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
+    const dpar_ddp_options *o = g->options;
     int32_t i;
-    h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
-    h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
-                          8 * (o->hook != NULL) + 16 * (o->finite != 0));
-    h = dpari_hash(h, how->first);
-    h = dpari_hash(h, how->size);
-    h = dpari_hash(h, how->align);
-    h = dpari_hash(h, how->multiple);
-    for (i = 0; i < params; i++) {
-        h = dpari_hash(h, numel[i]);
+    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
+    dpari_fact(f, "sum", 0, o->sum != 0);
+    dpari_fact(f, "scatter", 0, o->scatter != 0);
+    dpari_fact(f, "unused", 0, o->unused != 0);
+    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
+    dpari_fact(f, "finite", 0, o->finite != 0);
+    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
+    dpari_fact(f, "align", 0, g->how.align);
+    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
+    for (i = 0; i < g->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
     }
-    return h;
 }
 
 /* Buckets, and memory for the gradients. */
@@ -41904,23 +41849,24 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
                                    const int64_t *numel, const dpar_ddp_options *options,
                                    dpar_ddp **ddp, dpar_why *why)
 {
-    const char *differ =
-        "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
-    uint64_t hash = 0;
+    dpari_ddp_given given;
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
+    dpari_zero(&given, sizeof given);
     st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, options);
-        hash = dpari_ddp_hash(params, numel, options, &how);
+        given.options = options;
+        given.numel = numel;
+        given.how = dpari_ddp_bucketing(c, options);
+        given.params = params;
     }
-    st = dpari_agree(c, st, hash, differ, why);
+    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -41929,7 +41875,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     d->c = c;
     d->options = *options;
     dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
         return st;
@@ -42517,39 +42463,71 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* A double as an integer: its leading bits, all that doubles a user writes differ in. */
-static uint64_t dpari_fsdp_hash_number(uint64_t h, double x)
+/* What all ranks must give alike, to begin or to load. */
+typedef struct dpari_fsdp_given {
+    const dpar_comm *shard; /* across replicas; NULL: within one */
+    const dpar_fsdp *d;
+    const int32_t *params_of;
+    const int64_t *numel;
+    int32_t replicas; /* 1: there are any */
+    int32_t ranks;
+    int64_t steps;
+} dpari_fsdp_given;
+
+/* Replicas of one shard of as many. */
+static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
-    int64_t bits;
-    dpari_elements_bits(&bits, &x, 8);
-    return dpari_hash(h, bits);
+    if (g->shard != NULL) {
+        f->of = "across replicas: ";
+        dpari_fact(f, "the number of shards", 0, g->shard->size);
+        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+    } else {
+        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+    }
 }
 
-static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, const int64_t *numel)
+static void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    const dpar_fsdp_options *o = &g->d->options;
     const dpar_optimizer *m = &o->optimizer;
-    uint64_t h = dpari_hash(2, d->units);
     int32_t i;
-    h = dpari_hash(h, o->zero + 4 * o->once + 8 * o->sum + 16 * o->assigned);
-    h = dpari_hash(h, o->type + 64 * o->compute + 4096 * o->gradient);
-    h = dpari_hash(h, o->prefetch);
-    h = dpari_hash(h, o->buffers);
-    h = dpari_hash(h, o->align);
-    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic + 64 * m->moment_type);
-    h = dpari_hash(h, (int64_t)m->seed);
-    h = dpari_fsdp_hash_number(h, m->beta1);
-    h = dpari_fsdp_hash_number(h, m->beta2);
-    h = dpari_fsdp_hash_number(h, m->epsilon);
-    h = dpari_fsdp_hash_number(h, m->momentum);
-    h = dpari_fsdp_hash_number(h, m->decay);
-    for (i = 0; i < d->units; i++) {
-        h = dpari_hash(h, params_of[i]);
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "zero", 0, o->zero);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "compute", 0, o->compute);
+    dpari_fact_type(f, "gradient", 0, o->gradient);
+    dpari_fact(f, "prefetch", 0, o->prefetch);
+    dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "once", 0, o->once);
+    dpari_fact(f, "sum", 0, o->sum);
+    dpari_fact(f, "assigned", 0, o->assigned);
+    dpari_fact(f, "align", 0, dpari_most(1, o->align));
+    dpari_fact(f, "optimizer.kind", 0, m->kind);
+    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
+    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    for (i = 0; i < g->d->units; i++) {
+        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
     }
-    for (i = 0; i < d->params; i++) {
-        h = dpari_hash(h, numel[i]);
+    for (i = 0; i < g->d->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
     }
-    return h;
+}
+
+static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(f, "the number of steps", 0, g->steps);
 }
 
 /* Where each unit and parameter lies. */
@@ -42633,20 +42611,22 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went. */
+/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
-                                    uint64_t hash, dpar_why *why)
+                                    const char *plan, dpari_state *state, dpari_fsdp_given *given,
+                                    dpar_why *why)
 {
-    const char *differ = "ranks # and # gave an fsdp different parameters or options";
-    st = dpari_agree(shard, st, hash, differ, why);
+    dpar_status within;
+    given->shard = NULL;
+    given->replicas = replicas != NULL;
+    st = dpari_agree_on(shard, st, plan, state, given, why);
     if (replicas == NULL) {
         return st;
     }
-    if (hash != 0) { /* replicas of one shard of as many */
-        hash = dpari_hash(dpari_hash(hash, shard->size), shard->rank);
-    }
-    st = dpari_agree(replicas, st, hash, differ, why);
-    return dpari_agree(shard, st, 0, NULL, why); /* what failed across alone */
+    within = st;
+    given->shard = shard;
+    st = dpari_agree_on(replicas, st, plan, state, given, why);
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
@@ -42656,7 +42636,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
     dpar_fsdp_sizes sizes;
-    uint64_t hash = 0;
+    dpari_fsdp_given given;
     int64_t needed;
     dpar_status st;
     if (shard == NULL || fsdp == NULL) {
@@ -42668,10 +42648,13 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
-        hash = dpari_fsdp_hash(&counted, params_of, numel);
         st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
     }
-    st = dpari_fsdp_agree(shard, replicas, st, hash, why);
+    dpari_zero(&given, sizeof given);
+    given.d = &counted;
+    given.params_of = params_of;
+    given.numel = numel;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -42681,7 +42664,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     d->replicas = replicas;
     st = dpari_fsdp_lay(d, params_of, numel, why);
     st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
-    st = dpari_fsdp_agree(shard, replicas, st, 0, why);
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
     if (st != DPAR_OK) {
         dpari_fsdp_give_back(d);
         return st;
@@ -43501,6 +43484,7 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why)
 {
+    dpari_fsdp_given given;
     int32_t array, u;
     dpar_status st = DPAR_OK;
     if (d == NULL) {
@@ -43518,7 +43502,11 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
             st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
         }
     }
-    st = dpari_fsdp_agree(d->shard, d->replicas, st, dpari_hash(dpari_hash(3, ranks), steps), why);
+    dpari_zero(&given, sizeof given);
+    given.ranks = ranks;
+    given.steps = steps;
+    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
+                          why);
     d->steps = st == DPAR_OK ? steps : d->steps;
     return st;
 }
@@ -45086,25 +45074,26 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
     return st;
 }
 
-/* What all ranks must have given alike. */
-static uint64_t dpari_seq_hash(const dpar_attention *a)
+/* What all ranks must give alike. */
+static void dpari_seq_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, a->tokens.docs);
-    int64_t scale;
+    const dpar_attention *a = (const dpar_attention *)given;
     int32_t i;
+    dpari_fact(f, "way", 0, a->way);
+    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
-        h = dpari_hash(h, a->tokens.ends[i]);
+        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
     }
-    dpari_kern_copy(&scale, &a->scale, (int64_t)sizeof scale, 0);
-    h = dpari_hash(h, scale);
-    h = dpari_hash(h, a->tokens.rule + 8 * (a->causal != 0) + 16 * (int64_t)a->type +
-                          1024 * (int64_t)a->way);
-    h = dpari_hash(h, a->heads);
-    h = dpari_hash(h, a->groups);
-    h = dpari_hash(h, a->width);
-    h = dpari_hash(h, a->values);
-    h = dpari_hash(h, a->window);
-    return dpari_hash(h, a->tag);
+    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
+    dpari_fact(f, "causal", 0, a->causal != 0);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "heads", 0, a->heads);
+    dpari_fact(f, "groups", 0, a->groups);
+    dpari_fact(f, "width", 0, a->width);
+    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "window", 0, a->window);
+    dpari_fact_real(f, "scale", 0, (double)a->scale);
+    dpari_fact(f, "tag", 0, a->tag);
 }
 
 /* Buffers in the memory of the communicator's device; kernels that are written for it. */
@@ -45155,10 +45144,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_seq_elsewhere(p, at, why);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_seq_hash(&p->layer) : 0,
-                     "ranks # and # gave different layers (way, documents, rule, heads, widths, "
-                     "type, mask, scale, tag)",
-                     why);
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
     if (st == DPAR_OK && layer->way == DPAR_ATTENTION_HALO) {
         st = dpari_seq_exchanges(p, at, why);
     }
@@ -45845,19 +45831,23 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
     return st;
 }
 
-static uint64_t dpari_ulysses_hash(const dpar_ulysses *u)
+static void dpari_ulysses_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(2, u->tokens.count);
+    const dpar_ulysses *u = (const dpar_ulysses *)given;
     int32_t i;
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
+    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
+    dpari_fact(f, "tokens.block", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        h = dpari_hash(h, dpar_split_offset(&u->tokens, i));
-        h = dpari_hash(h, dpar_split_size(&u->tokens, i));
+        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
     }
-    h = dpari_hash(h, u->tokens.block);
-    h = dpari_hash(h, u->heads.queries);
-    h = dpari_hash(h, u->heads.groups);
-    h = dpari_hash(h, u->heads.rule + 8 * (u->of_groups != 0) + 16 * (int64_t)u->tokens.rule);
-    return dpari_hash(h, u->width + ((int64_t)u->type << 40));
+    dpari_fact(f, "heads.queries", 0, u->heads.queries);
+    dpari_fact(f, "heads.groups", 0, u->heads.groups);
+    dpari_fact(f, "heads.rule", 0, u->heads.rule);
+    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(f, "width", 0, u->width);
+    dpari_fact_type(f, "type", 0, u->type);
 }
 
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
@@ -45865,7 +45855,6 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
-    uint64_t hash = 0;
     int64_t need = 0, buffers = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -45885,11 +45874,9 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
     }
     if (st == DPAR_OK) {
-        hash = dpari_ulysses_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
-                     "ranks # and # gave different exchanges (tokens, heads, width, type)", why);
+    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
     if (st == DPAR_OK) {
         *plan = p;
     } else if (buffers > 0) {
@@ -46699,18 +46686,21 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
     return st;
 }
 
-static uint64_t dpari_expert_hash(const dpar_experts *l)
+static void dpari_expert_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(3, l->experts.count);
+    const dpar_experts *l = (const dpar_experts *)given;
     int32_t i;
+    dpari_fact(f, "experts.count", 0, l->experts.count);
     for (i = 0; i < l->experts.parts; i++) {
-        h = dpari_hash(h, dpar_split_size(&l->experts, i));
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
     }
-    h = dpari_hash(h, l->choices);
-    h = dpari_hash(h, l->drop + 8 * (int64_t)l->type);
-    h = dpari_hash(h, l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
-    h = dpari_hash(h, l->tokens);
-    return dpari_hash(h, l->width);
+    dpari_fact(f, "choices", 0, l->choices);
+    dpari_fact(f, "drop", 0, l->drop);
+    dpari_fact_type(f, "type", 0, l->type);
+    dpari_fact(f, "factor in millionths", 0,
+               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "width", 0, l->width);
 }
 
 /* Memory of the communicator's device, whose table has what is needed. */
@@ -46749,7 +46739,6 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
-    uint64_t hash = 0;
     int64_t need = 0, each = 0;
     int32_t i, taken = 0;
     dpar_status st;
@@ -46763,8 +46752,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->layer = *layer;
         p->comm = c;
         p->each = each;
-        hash = dpari_expert_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
@@ -46773,9 +46761,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
-                     "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
-                     why);
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
     if (st == DPAR_OK) {
         *plan = p;
     } else if (taken) {
@@ -47144,7 +47130,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
                              plan->first, plan->first + plan->own - 1, r->rows, plan->most)
                  : DPAR_OK;
-        st = dpari_agree(plan->comm, st, 0, NULL, why);
+        st = dpari_agree(plan->comm, st, why);
     }
     if (st == DPAR_OK) {
         dpari_expert_place(plan, r, chosen);
@@ -47930,33 +47916,38 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
 }
 
 /* What all ranks have to give alike. */
-static uint64_t dpari_pl_hash(const dpar_pipeline_options *o)
+static void dpari_pl_state(dpari_facts *f, const void *given)
 {
+    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
     const dpar_schedule *s = o->schedule;
-    uint64_t h = dpari_hash(1, s->ranks);
     int64_t k;
     int32_t i;
-    h = dpari_hash(h, s->stages);
-    h = dpari_hash(h, s->micros);
-    h = dpari_hash(h, s->chain);
-    h = dpari_hash(h, s->slices);
+    dpari_fact(f, "schedule->ranks", 0, s->ranks);
+    dpari_fact(f, "schedule->stages", 0, s->stages);
+    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->chain", 0, s->chain);
+    dpari_fact(f, "schedule->slices", 0, s->slices);
     for (i = 0; i < s->ranks; i++) {
-        h = dpari_hash(h, s->begin[i + 1]);
+        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
     }
     for (k = 0; k < s->begin[s->ranks]; k++) {
         const dpar_action *a = &s->action[k];
-        h = dpari_hash(h, a->kind + 256 * a->joined + 65536 * (int64_t)a->stage +
-                              (INT64_C(1) << 32) * a->micro);
+        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
+        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
+        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
+        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
     }
     for (i = 0; i < s->stages; i++) {
-        h = dpari_hash(h, s->rank_of[i]);
-        h = dpari_hash(h, dpari_pl_elements(o, i));
+        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
+        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
     }
-    h = dpari_hash(h, o->type);
-    h = dpari_hash(h, o->tag);
-    h = dpari_hash(h, (o->keep_sends != 0) + 2 * (o->apart != 0) + 4 * (o->start != NULL));
-    h = dpari_hash(h, o->tied_count);
-    return dpari_hash(h, o->tied_count > 0 ? o->tied_type : 0);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact(f, "tag", 0, o->tag);
+    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "start != NULL", 0, o->start != NULL);
+    dpari_fact(f, "tied_count", 0, o->tied_count);
+    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
 /* ---- what the list needs ----------------------------------------------------------------------
@@ -48183,10 +48174,8 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why)
 {
-    const char *differ = "ranks # and # gave a pipeline different schedules or options";
     dpar_pipeline *p = (dpar_pipeline *)memory;
     dpari_pl_scratch w;
-    uint64_t hash = 0;
     int64_t needed = 0;
     int32_t i;
     dpar_status st;
@@ -48195,10 +48184,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
     }
     st = dpar_pipeline_bytes(c, options, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
-    if (st == DPAR_OK) {
-        hash = dpari_pl_hash(options);
-    }
-    st = dpari_agree(c, st, hash, differ, why);
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -48210,9 +48196,9 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
         p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(c, dpari_pl_open(p, &w, why), 0, NULL, why);
+    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pl_tie(p, why), 0, NULL, why);
+        st = dpari_agree(c, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
         (void)dpar_pipeline_close(p);
@@ -50543,25 +50529,11 @@ struct dpari_stride_pair {
     int64_t next;  /* bytes from each run's target to one that is asked for: */
     int64_t soon;  /* so many runs of a row do; */
     int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    int64_t after; /* bytes to what `ahead` asks for */
-    int64_t every; /* in every so many runs */
+    int64_t after; /* bytes to a target that is asked for */
+    int64_t every; /* in every so many runs, of all; 0: none is */
     int64_t run;
-    int32_t ahead;
     dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
 };
-
-#if defined(__GNUC__)
-#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
-    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
-        __builtin_prefetch((f) + (k)->after);                                                      \
-        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
-    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
-        dpari_stride_ask_line((t) + (k)->after);                                                   \
-        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
-    }
-#else
-#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
-#endif
 
 /* A run of a at t_a and f_a, then that of b. */
 #define DPARI_STRIDE_BOTH(...)                                                                     \
@@ -50593,11 +50565,12 @@ struct dpari_stride_pair {
             unsigned char *t_a = k->to + row * k->to_row;                                          \
             const unsigned char *f_a = k->from + row * k->from_row;                                \
             const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            const int64_t asks = k->ahead ? n : soon;                                              \
-            int64_t left = 0;                                                                      \
+            const int64_t asks = k->every > 0 ? n : soon;                                          \
+            int64_t left = k->every > 0 ? 0 : -1;                                                  \
             for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
                 if (left-- == 0) {                                                                 \
-                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
+                    dpari_stride_ask_line(t_a + k->after);                                         \
+                    dpari_stride_ask_line(t_a + to_b + k->after);                                  \
                     left += k->every;                                                              \
                 }                                                                                  \
                 if (i < soon) {                                                                    \
@@ -51561,7 +51534,14 @@ static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
     }
 }
 
-/* As dpari_stride_pack. */
+static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
+{
+    dpari_stride_ask_lines(at, bytes);
+    dpari_stride_ask_lines(at + to_b, bytes);
+}
+
+/* As dpari_stride_pack; what comes next is asked for before what is there is stored: 32^3 cut along
+ * the contiguous dim take 4 % less. */
 static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_stride *s)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -51571,12 +51551,12 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_strid
     int64_t left, bytes;
     some.to = room[0];
     some.to_b = DPARI_STRIDE_PACK;
+    dpari_stride_ask_both(to, k->to_b, dpari_least(k->rows, most) * row);
     for (left = k->rows; left > 0; left -= some.rows) {
         some.rows = dpari_least(left, most);
         bytes = some.rows * row;
-        dpari_stride_ask_lines(to, bytes);
-        dpari_stride_ask_lines(to + k->to_b, bytes);
         dpari_stride_move_pair(&some, s);
+        dpari_stride_ask_both(to + bytes, k->to_b, dpari_least(left - some.rows, most) * row);
         dpari_stride_copy(to, room[0], bytes);
         dpari_stride_copy(to + k->to_b, room[1], bytes);
         to += bytes;
@@ -51602,10 +51582,10 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->beside_a = a->beside;
     k->beside_b = b->beside;
     k->after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
-    k->ahead = a->each > 0 ? a->ahead : 0;
     k->run = a->run;
-    k->every = dpari_most(1, DPARI_STRIDE_LINE / a->run);
-    k->round = a->clear && k->ahead == 0 ? dpari_stride_round_of(k, a) : NULL;
+    k->every =
+        a->each > 0 && a->ahead == DPARI_STRIDE_TO ? dpari_most(1, DPARI_STRIDE_LINE / a->run) : 0;
+    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
     dpari_stride_pair_next(k, a);
 }
 
@@ -59890,7 +59870,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
     st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
     kept = st;
-    st = dpari_agree(x->c, st, 0, NULL, why);
+    st = dpari_agree(x->c, st, why);
     st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
@@ -59903,7 +59883,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
         (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
         dpar_comm_release(x->c, memory);
     }
-    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, 0, NULL, why);
+    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
@@ -60346,13 +60326,13 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(x->c, st, 0, NULL, NULL);
+    st = dpari_agree(x->c, st, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
     st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
-    st = dpari_agree(x->c, st, 0, NULL, NULL);
+    st = dpari_agree(x->c, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
         dpar_comm_release(x->c, memory);
@@ -60674,7 +60654,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL, NULL);
+        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, NULL);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
@@ -60918,8 +60898,10 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
-                                       dpar_why *why)
+/* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
+ * none do, one fails, or this rank cannot know. */
+static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                    dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
@@ -60954,18 +60936,217 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
     }
+    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # begins a plan, where rank # called another operation", rank[1],
+                         rank[0], 0, 0);
+    }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
     who[1] = (int32_t)dpari_most(rank[0], rank[1]);
     return DPAR_E_MISMATCH;
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
-                                  dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    st = dpari_agree_pair(c, st, hash, who, why);
-    return who[0] == who[1] ? st : dpari_say(st, why, differ, who[0], who[1], 0, 0);
+    return dpari_agree_pair(c, st, 0, who, why);
 }
+
+/* ---- facts ---------------------------------------------------------------------------------- */
+
+enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
+
+static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
+                          int32_t kind)
+{
+    if (f->count == f->keep) {
+        f->before = f->hash;
+        f->name = name;
+        f->index = index;
+        f->kept_of = f->of;
+        f->kept_of_index = f->of_index;
+        f->value = value;
+        f->kind = kind;
+    }
+    f->hash = dpari_hash(f->hash, value);
+    f->count++;
+}
+
+DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+{
+    dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
+}
+
+DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+{
+    dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
+}
+
+DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+{
+    int64_t bits;
+    value += 0.0; /* -0.0 is 0.0 */
+    dpari_elements_bits(&bits, &value, 8);
+    dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
+}
+
+DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+{
+    dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
+}
+
+static uint64_t dpari_facts_plan(const char *plan)
+{
+    uint64_t h = 1;
+    for (; *plan != 0; plan++) {
+        h = dpari_hash(h, *plan);
+    }
+    return h;
+}
+
+/* With number `keep` remembered. */
+static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
+                              const void *given, int64_t keep)
+{
+    dpari_zero(f, sizeof *f);
+    f->hash = dpari_facts_plan(plan);
+    f->keep = keep;
+    state(f, given);
+    if (f->name == NULL) {
+        f->before = f->hash;
+    }
+}
+
+DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+{
+    dpari_facts f;
+    dpari_facts_state(&f, plan, state, given, 0);
+    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+}
+
+/* The number of the first in which ranks who[0] and who[1] differ, found by halves: the one tells
+ * what those up to the middle hash to, the other whether that is so on it. */
+static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
+                                     dpari_state *state, const void *given, int64_t *first)
+{
+    dpari_facts f;
+    int64_t low = 0, high;
+    dpar_status st;
+    dpari_facts_state(&f, plan, state, given, 0);
+    high = f.count;
+    st = dpar_broadcast(c, &high, 1, DPAR_I64, who[0], NULL);
+    while (low < high && st == DPAR_OK) {
+        const int64_t middle = low + (high - low) / 2;
+        uint64_t before;
+        int32_t alike;
+        dpari_facts_state(&f, plan, state, given, middle + 1);
+        before = f.before;
+        st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
+        alike = before == f.before;
+        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        low = alike ? middle + 1 : low;
+        high = alike ? high : middle;
+    }
+    *first = low;
+    return st;
+}
+
+static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
+{
+    for (; name != NULL && *name != 0; name++) {
+        if (*name == '#') {
+            dpar_text_int(t, index);
+        } else {
+            dpar_text_char(t, *name);
+        }
+    }
+}
+
+static double dpari_fact_real_of(int64_t value)
+{
+    double real;
+    dpari_elements_bits(&real, &value, 8);
+    return real;
+}
+
+/* With digits enough to tell it from `other`. */
+static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
+{
+    if (kind == DPARI_FACT_REAL) {
+        const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
+        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        dpar_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+    } else if (kind == DPARI_FACT_TYPE) {
+        dpar_text_put(t, dpar_type_name((int32_t)value));
+    } else {
+        dpar_text_int(t, value);
+    }
+}
+
+/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
+                            const int32_t *who, dpar_why *found)
+{
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, found->text, sizeof found->text);
+    dpar_text_put(&t, plan);
+    dpar_text_put(&t, ": ");
+    if (f->name == NULL || !alike) {
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, who[1]);
+        dpar_text_put(&t, " begins such a plan, rank ");
+        dpar_text_int(&t, who[0]);
+        dpar_text_put(&t, " another one");
+        return;
+    }
+    dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
+    dpari_fact_put_name(&t, f->name, f->index);
+    for (i = 0; i < 2; i++) {
+        if (f->kind == DPARI_FACT_HASH) {
+            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
+        } else {
+            dpar_text_put(&t, i ? ", " : " is ");
+            dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
+            dpar_text_put(&t, " on rank ");
+        }
+        dpar_text_int(&t, who[i]);
+    }
+}
+
+DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why)
+{
+    dpari_facts f;
+    dpar_why found;
+    int64_t first = 0, shown[3];
+    int32_t who[2];
+    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
+                          who, why);
+    if (who[0] == who[1]) {
+        return st;
+    }
+    dpari_zero(&found, sizeof found);
+    st = dpari_facts_apart(c, who, plan, state, given, &first);
+    dpari_facts_state(&f, plan, state, given, first);
+    shown[0] = f.name != NULL;
+    shown[1] = f.value;
+    shown[2] = (int64_t)dpari_facts_plan(plan);
+    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK && c->rank == who[1]) {
+        const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
+        dpari_facts_say(&f, plan, alike, shown[1], who, &found);
+    }
+    st = st == DPAR_OK
+             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
+             : st;
+    return st == DPAR_OK
+               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
+                                0)
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {

@@ -74,7 +74,7 @@ one() {
     x-*) add x $run -np 2 $program n="$SIZES" grid=1x1x2 engines="$two" ;;
     one-*) add one $run -np 1 $program n="$SIZES" engines=neighbour,pack,registered,private,floor ;;
     eight-*) add eight $run -np 2 $program n=1,2,16,32,64 w=1 grid=2x1x1 shapes=faces \
-        engines=registered,in_turn,eight,pack ;;
+        engines=registered,in_turn,eight,windows,pack ;;
     crowd-openmpi) # MPICH spins without yielding: milliseconds
         add crowd $OPENMPI_RUN --mca btl self,vader --oversubscribe --mca mpi_yield_when_idle 1 \
             -np 8 build/halo_$peer $options n="${SIZES%,128}" w=1 \

@@ -16,8 +16,10 @@
  *   pack       packed by hand; what goes to the rank itself is copied
  *   ordered    packed by hand, x, then y, then z, each with the halos so far (full alone)
  *
- * and `floor`: the boxes of `pack` copied inside each rank's own array, all ranks at once: one read
- * and one write for each byte of halo, nobody waits.
+ * `windows`: eight fields in shared windows, by hand: each rank copies out of its neighbours'
+ * arrays between two words of theirs, that they are ready and that they have what they want (one
+ * node, at most 64^3). And `floor`: the boxes of `pack` copied inside each rank's own array, all
+ * ranks at once: one read and one write for each byte of halo, nobody waits.
  *
  * A row for each case and engine:
  *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
@@ -367,6 +369,92 @@ static void run_ordered(real **array)
     }
 }
 
+/* ---- by hand, in shared windows ---- */
+
+enum { WORD_LINE = 64 }; /* bytes */
+typedef struct {
+    uint32_t ready, done;
+    char pad[WORD_LINE - 8];
+} words;
+
+static step shared;
+static MPI_Win shared_window;
+static words *words_of[SIDES]; /* of each side's peer */
+static real *array_of[SIDES][MAX_ARRAYS];
+static words *mine;
+static uint32_t epoch;
+
+/* A rank's words lie before its arrays. */
+static void *part_of(int rank)
+{
+    MPI_Aint bytes;
+    int unit;
+    void *at;
+    MPI_Win_shared_query(shared_window, rank, &bytes, &unit, &at);
+    return at;
+}
+
+static real *array_after(words *w, int i)
+{
+    const size_t lines = (cells_in_all() * sizeof(real) + WORD_LINE - 1) / WORD_LINE;
+    return (real *)(void *)((char *)w + (1 + (size_t)i * lines) * WORD_LINE);
+}
+
+static int open_windows(real *common, real **array)
+{
+    const MPI_Aint bytes = (MPI_Aint)(MAX_ARRAYS * (cells_in_all() * sizeof(real) + WORD_LINE));
+    (void)common;
+    if (probes.of == NULL || block.n > 64) {
+        return 0;
+    }
+    all_sides(&shared);
+    MPI_Win_allocate_shared(bytes + WORD_LINE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine,
+                            &shared_window);
+    memset(mine, 0, sizeof *mine);
+    epoch = 0;
+    for (int i = 0; i < MAX_ARRAYS; i++) {
+        array[i] = array_after(mine, i);
+        for (int k = 0; k < shared.sides; k++) {
+            words_of[k] = part_of(shared.at[k].peer);
+            array_of[k][i] = array_after(words_of[k], i);
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    return MAX_ARRAYS;
+}
+
+static void run_windows(real **array)
+{
+    const size_t edge = (size_t)block.edge;
+    __atomic_store_n(&mine->ready, ++epoch, __ATOMIC_RELEASE);
+    for (int i = 0; i < MAX_ARRAYS; i++) {
+        for (int k = 0; k < shared.sides; k++) {
+            if (shared.at[k].peer == block.rank) {
+                copy_across(array[i], &shared, k);
+            }
+        }
+    }
+    for (int k = 0; k < shared.sides; k++) {
+        const side *a = &shared.at[k], *b = &shared.at[find_side(&shared, SIDES - 1 - shared.k[k])];
+        if (a->peer != block.rank) {
+            probe_await(&words_of[k]->ready, epoch);
+            for (int i = 0; i < MAX_ARRAYS; i++) {
+                copy_box(array[i] + index_of(a->halo), edge, edge * edge,
+                         array_of[k][i] + index_of(b->own), edge, edge * edge, a->extent);
+            }
+        }
+    }
+    __atomic_store_n(&mine->done, epoch, __ATOMIC_RELEASE);
+    for (int k = 0; k < shared.sides; k++) {
+        probe_await(&words_of[k]->done, epoch);
+    }
+}
+
+static void close_windows(void)
+{
+    MPI_Win_free(&shared_window);
+}
+
 static step floor_sides;
 
 static int open_floor(real *common, real **array)
@@ -393,6 +481,7 @@ static const engine engines[] = {
     {"neighbour", FORWARD, open_neighbour, NULL, run_neighbour, close_neighbour},
     {"pack", FORWARD, open_pack, NULL, run_pack, NULL},
     {"ordered", FORWARD, open_ordered, NULL, run_ordered, NULL},
+    {"windows", FORWARD, open_windows, NULL, run_windows, close_windows},
     EXTRA_ENGINES{"floor", FLOOR, open_floor, NULL, run_floor, NULL}};
 enum { ENGINES = sizeof engines / sizeof engines[0] };
 

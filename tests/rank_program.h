@@ -149,6 +149,27 @@ static DPARI_UNUSED int all_right(dpar_comm *c, int64_t mistakes, double began)
     return all != 0;
 }
 
+/* Does the sentence say what the last of so many ranks gives unlike the others, of whom, and both?
+ * others NULL: without what they give. */
+static DPARI_UNUSED int says_who_differs(const char *text, int ranks, const char *what,
+                                         const char *others, const char *last)
+{
+    char word[200];
+    int r;
+    for (r = 0; r < ranks - 1; r++) {
+        (void)(others ? snprintf(word, sizeof word, "%s is %s on rank %d, %s on rank %d", what,
+                                 others, r, last, ranks - 1)
+                      : snprintf(word, sizeof word, "%s is not the same on ranks %d and %d", what,
+                                 r, ranks - 1));
+        if (strcmp(text, word) == 0) {
+            return 1;
+        }
+    }
+    printf("    \"%s\" does not say that %s is %s, %s on the last\n", text, what,
+           others ? others : "something", others ? last : "something else");
+    return 0;
+}
+
 /* Runs it on n ranks; what: where it failed. */
 static DPARI_UNUSED void on_ranks(int n, const char *what, rank_test each, void *arg,
                                   const dpar_options *o)

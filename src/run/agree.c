@@ -2,8 +2,10 @@
 #include "agree.h"
 
 #include "../base/arith.h"
+#include "../base/type.h"
 #include "../index/layout.h"
 #include "comm.h"
+#include "elements.h"
 
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v)
 {
@@ -62,8 +64,10 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
-                                       dpar_why *why)
+/* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
+ * none do, one fails, or this rank cannot know. */
+static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                    dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
@@ -98,18 +102,217 @@ DPARI_API dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t ha
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
     }
+    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # begins a plan, where rank # called another operation", rank[1],
+                         rank[0], 0, 0);
+    }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
     who[1] = (int32_t)dpari_most(rank[0], rank[1]);
     return DPAR_E_MISMATCH;
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
-                                  dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    st = dpari_agree_pair(c, st, hash, who, why);
-    return who[0] == who[1] ? st : dpari_say(st, why, differ, who[0], who[1], 0, 0);
+    return dpari_agree_pair(c, st, 0, who, why);
 }
+
+/* ---- facts ---------------------------------------------------------------------------------- */
+
+enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
+
+static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
+                          int32_t kind)
+{
+    if (f->count == f->keep) {
+        f->before = f->hash;
+        f->name = name;
+        f->index = index;
+        f->kept_of = f->of;
+        f->kept_of_index = f->of_index;
+        f->value = value;
+        f->kind = kind;
+    }
+    f->hash = dpari_hash(f->hash, value);
+    f->count++;
+}
+
+DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+{
+    dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
+}
+
+DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+{
+    dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
+}
+
+DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+{
+    int64_t bits;
+    value += 0.0; /* -0.0 is 0.0 */
+    dpari_elements_bits(&bits, &value, 8);
+    dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
+}
+
+DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+{
+    dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
+}
+
+static uint64_t dpari_facts_plan(const char *plan)
+{
+    uint64_t h = 1;
+    for (; *plan != 0; plan++) {
+        h = dpari_hash(h, *plan);
+    }
+    return h;
+}
+
+/* With number `keep` remembered. */
+static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
+                              const void *given, int64_t keep)
+{
+    dpari_zero(f, sizeof *f);
+    f->hash = dpari_facts_plan(plan);
+    f->keep = keep;
+    state(f, given);
+    if (f->name == NULL) {
+        f->before = f->hash;
+    }
+}
+
+DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+{
+    dpari_facts f;
+    dpari_facts_state(&f, plan, state, given, 0);
+    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+}
+
+/* The number of the first in which ranks who[0] and who[1] differ, found by halves: the one tells
+ * what those up to the middle hash to, the other whether that is so on it. */
+static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
+                                     dpari_state *state, const void *given, int64_t *first)
+{
+    dpari_facts f;
+    int64_t low = 0, high;
+    dpar_status st;
+    dpari_facts_state(&f, plan, state, given, 0);
+    high = f.count;
+    st = dpar_broadcast(c, &high, 1, DPAR_I64, who[0], NULL);
+    while (low < high && st == DPAR_OK) {
+        const int64_t middle = low + (high - low) / 2;
+        uint64_t before;
+        int32_t alike;
+        dpari_facts_state(&f, plan, state, given, middle + 1);
+        before = f.before;
+        st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
+        alike = before == f.before;
+        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        low = alike ? middle + 1 : low;
+        high = alike ? high : middle;
+    }
+    *first = low;
+    return st;
+}
+
+static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
+{
+    for (; name != NULL && *name != 0; name++) {
+        if (*name == '#') {
+            dpar_text_int(t, index);
+        } else {
+            dpar_text_char(t, *name);
+        }
+    }
+}
+
+static double dpari_fact_real_of(int64_t value)
+{
+    double real;
+    dpari_elements_bits(&real, &value, 8);
+    return real;
+}
+
+/* With digits enough to tell it from `other`. */
+static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
+{
+    if (kind == DPARI_FACT_REAL) {
+        const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
+        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        dpar_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+    } else if (kind == DPARI_FACT_TYPE) {
+        dpar_text_put(t, dpar_type_name((int32_t)value));
+    } else {
+        dpar_text_int(t, value);
+    }
+}
+
+/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
+                            const int32_t *who, dpar_why *found)
+{
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, found->text, sizeof found->text);
+    dpar_text_put(&t, plan);
+    dpar_text_put(&t, ": ");
+    if (f->name == NULL || !alike) {
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, who[1]);
+        dpar_text_put(&t, " begins such a plan, rank ");
+        dpar_text_int(&t, who[0]);
+        dpar_text_put(&t, " another one");
+        return;
+    }
+    dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
+    dpari_fact_put_name(&t, f->name, f->index);
+    for (i = 0; i < 2; i++) {
+        if (f->kind == DPARI_FACT_HASH) {
+            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
+        } else {
+            dpar_text_put(&t, i ? ", " : " is ");
+            dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
+            dpar_text_put(&t, " on rank ");
+        }
+        dpar_text_int(&t, who[i]);
+    }
+}
+
+DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why)
+{
+    dpari_facts f;
+    dpar_why found;
+    int64_t first = 0, shown[3];
+    int32_t who[2];
+    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
+                          who, why);
+    if (who[0] == who[1]) {
+        return st;
+    }
+    dpari_zero(&found, sizeof found);
+    st = dpari_facts_apart(c, who, plan, state, given, &first);
+    dpari_facts_state(&f, plan, state, given, first);
+    shown[0] = f.name != NULL;
+    shown[1] = f.value;
+    shown[2] = (int64_t)dpari_facts_plan(plan);
+    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK && c->rank == who[1]) {
+        const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
+        dpari_facts_say(&f, plan, alike, shown[1], who, &found);
+    }
+    st = st == DPAR_OK
+             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
+             : st;
+    return st == DPAR_OK
+               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
+                                0)
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {

@@ -153,22 +153,34 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const in
     return st;
 }
 
-static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o,
-                               const dpar_bucketing *how)
+/* What all ranks must give alike. */
+typedef struct dpari_ddp_given {
+    const dpar_ddp_options *options;
+    const int64_t *numel;
+    dpar_bucketing how;
+    int32_t params;
+} dpari_ddp_given;
+
+static void dpari_ddp_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, params);
+    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
+    const dpar_ddp_options *o = g->options;
     int32_t i;
-    h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
-    h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
-                          8 * (o->hook != NULL) + 16 * (o->finite != 0));
-    h = dpari_hash(h, how->first);
-    h = dpari_hash(h, how->size);
-    h = dpari_hash(h, how->align);
-    h = dpari_hash(h, how->multiple);
-    for (i = 0; i < params; i++) {
-        h = dpari_hash(h, numel[i]);
+    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
+    dpari_fact(f, "sum", 0, o->sum != 0);
+    dpari_fact(f, "scatter", 0, o->scatter != 0);
+    dpari_fact(f, "unused", 0, o->unused != 0);
+    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
+    dpari_fact(f, "finite", 0, o->finite != 0);
+    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
+    dpari_fact(f, "align", 0, g->how.align);
+    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
+    for (i = 0; i < g->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
     }
-    return h;
 }
 
 /* Buckets, and memory for the gradients. */
@@ -227,23 +239,24 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
                                    const int64_t *numel, const dpar_ddp_options *options,
                                    dpar_ddp **ddp, dpar_why *why)
 {
-    const char *differ =
-        "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
-    uint64_t hash = 0;
+    dpari_ddp_given given;
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
+    dpari_zero(&given, sizeof given);
     st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, options);
-        hash = dpari_ddp_hash(params, numel, options, &how);
+        given.options = options;
+        given.numel = numel;
+        given.how = dpari_ddp_bucketing(c, options);
+        given.params = params;
     }
-    st = dpari_agree(c, st, hash, differ, why);
+    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -252,7 +265,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     d->c = c;
     d->options = *options;
     dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
         return st;

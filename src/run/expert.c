@@ -496,18 +496,21 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
     return st;
 }
 
-static uint64_t dpari_expert_hash(const dpar_experts *l)
+static void dpari_expert_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(3, l->experts.count);
+    const dpar_experts *l = (const dpar_experts *)given;
     int32_t i;
+    dpari_fact(f, "experts.count", 0, l->experts.count);
     for (i = 0; i < l->experts.parts; i++) {
-        h = dpari_hash(h, dpar_split_size(&l->experts, i));
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
     }
-    h = dpari_hash(h, l->choices);
-    h = dpari_hash(h, l->drop + 8 * (int64_t)l->type);
-    h = dpari_hash(h, l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
-    h = dpari_hash(h, l->tokens);
-    return dpari_hash(h, l->width);
+    dpari_fact(f, "choices", 0, l->choices);
+    dpari_fact(f, "drop", 0, l->drop);
+    dpari_fact_type(f, "type", 0, l->type);
+    dpari_fact(f, "factor in millionths", 0,
+               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "width", 0, l->width);
 }
 
 /* Memory of the communicator's device, whose table has what is needed. */
@@ -546,7 +549,6 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
-    uint64_t hash = 0;
     int64_t need = 0, each = 0;
     int32_t i, taken = 0;
     dpar_status st;
@@ -560,8 +562,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->layer = *layer;
         p->comm = c;
         p->each = each;
-        hash = dpari_expert_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
@@ -570,9 +571,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
-                     "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
-                     why);
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
     if (st == DPAR_OK) {
         *plan = p;
     } else if (taken) {
@@ -941,7 +940,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
                              plan->first, plan->first + plan->own - 1, r->rows, plan->most)
                  : DPAR_OK;
-        st = dpari_agree(plan->comm, st, 0, NULL, why);
+        st = dpari_agree(plan->comm, st, why);
     }
     if (st == DPAR_OK) {
         dpari_expert_place(plan, r, chosen);

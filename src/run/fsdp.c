@@ -270,39 +270,71 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* A double as an integer: its leading bits, all that doubles a user writes differ in. */
-static uint64_t dpari_fsdp_hash_number(uint64_t h, double x)
+/* What all ranks must give alike, to begin or to load. */
+typedef struct dpari_fsdp_given {
+    const dpar_comm *shard; /* across replicas; NULL: within one */
+    const dpar_fsdp *d;
+    const int32_t *params_of;
+    const int64_t *numel;
+    int32_t replicas; /* 1: there are any */
+    int32_t ranks;
+    int64_t steps;
+} dpari_fsdp_given;
+
+/* Replicas of one shard of as many. */
+static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
-    int64_t bits;
-    dpari_elements_bits(&bits, &x, 8);
-    return dpari_hash(h, bits);
+    if (g->shard != NULL) {
+        f->of = "across replicas: ";
+        dpari_fact(f, "the number of shards", 0, g->shard->size);
+        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+    } else {
+        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+    }
 }
 
-static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, const int64_t *numel)
+static void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    const dpar_fsdp_options *o = &g->d->options;
     const dpar_optimizer *m = &o->optimizer;
-    uint64_t h = dpari_hash(2, d->units);
     int32_t i;
-    h = dpari_hash(h, o->zero + 4 * o->once + 8 * o->sum + 16 * o->assigned);
-    h = dpari_hash(h, o->type + 64 * o->compute + 4096 * o->gradient);
-    h = dpari_hash(h, o->prefetch);
-    h = dpari_hash(h, o->buffers);
-    h = dpari_hash(h, o->align);
-    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic + 64 * m->moment_type);
-    h = dpari_hash(h, (int64_t)m->seed);
-    h = dpari_fsdp_hash_number(h, m->beta1);
-    h = dpari_fsdp_hash_number(h, m->beta2);
-    h = dpari_fsdp_hash_number(h, m->epsilon);
-    h = dpari_fsdp_hash_number(h, m->momentum);
-    h = dpari_fsdp_hash_number(h, m->decay);
-    for (i = 0; i < d->units; i++) {
-        h = dpari_hash(h, params_of[i]);
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "zero", 0, o->zero);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "compute", 0, o->compute);
+    dpari_fact_type(f, "gradient", 0, o->gradient);
+    dpari_fact(f, "prefetch", 0, o->prefetch);
+    dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "once", 0, o->once);
+    dpari_fact(f, "sum", 0, o->sum);
+    dpari_fact(f, "assigned", 0, o->assigned);
+    dpari_fact(f, "align", 0, dpari_most(1, o->align));
+    dpari_fact(f, "optimizer.kind", 0, m->kind);
+    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
+    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    for (i = 0; i < g->d->units; i++) {
+        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
     }
-    for (i = 0; i < d->params; i++) {
-        h = dpari_hash(h, numel[i]);
+    for (i = 0; i < g->d->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
     }
-    return h;
+}
+
+static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(f, "the number of steps", 0, g->steps);
 }
 
 /* Where each unit and parameter lies. */
@@ -386,20 +418,22 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went. */
+/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
-                                    uint64_t hash, dpar_why *why)
+                                    const char *plan, dpari_state *state, dpari_fsdp_given *given,
+                                    dpar_why *why)
 {
-    const char *differ = "ranks # and # gave an fsdp different parameters or options";
-    st = dpari_agree(shard, st, hash, differ, why);
+    dpar_status within;
+    given->shard = NULL;
+    given->replicas = replicas != NULL;
+    st = dpari_agree_on(shard, st, plan, state, given, why);
     if (replicas == NULL) {
         return st;
     }
-    if (hash != 0) { /* replicas of one shard of as many */
-        hash = dpari_hash(dpari_hash(hash, shard->size), shard->rank);
-    }
-    st = dpari_agree(replicas, st, hash, differ, why);
-    return dpari_agree(shard, st, 0, NULL, why); /* what failed across alone */
+    within = st;
+    given->shard = shard;
+    st = dpari_agree_on(replicas, st, plan, state, given, why);
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
@@ -409,7 +443,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
     dpar_fsdp_sizes sizes;
-    uint64_t hash = 0;
+    dpari_fsdp_given given;
     int64_t needed;
     dpar_status st;
     if (shard == NULL || fsdp == NULL) {
@@ -421,10 +455,13 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
-        hash = dpari_fsdp_hash(&counted, params_of, numel);
         st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
     }
-    st = dpari_fsdp_agree(shard, replicas, st, hash, why);
+    dpari_zero(&given, sizeof given);
+    given.d = &counted;
+    given.params_of = params_of;
+    given.numel = numel;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -434,7 +471,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     d->replicas = replicas;
     st = dpari_fsdp_lay(d, params_of, numel, why);
     st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
-    st = dpari_fsdp_agree(shard, replicas, st, 0, why);
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
     if (st != DPAR_OK) {
         dpari_fsdp_give_back(d);
         return st;
@@ -1254,6 +1291,7 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why)
 {
+    dpari_fsdp_given given;
     int32_t array, u;
     dpar_status st = DPAR_OK;
     if (d == NULL) {
@@ -1271,7 +1309,11 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
             st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
         }
     }
-    st = dpari_fsdp_agree(d->shard, d->replicas, st, dpari_hash(dpari_hash(3, ranks), steps), why);
+    dpari_zero(&given, sizeof given);
+    given.ranks = ranks;
+    given.steps = steps;
+    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
+                          why);
     d->steps = st == DPAR_OK ? steps : d->steps;
     return st;
 }

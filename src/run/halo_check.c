@@ -506,7 +506,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
     st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
     kept = st;
-    st = dpari_agree(x->c, st, 0, NULL, why);
+    st = dpari_agree(x->c, st, why);
     st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
@@ -519,7 +519,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
         (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
         dpar_comm_release(x->c, memory);
     }
-    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, 0, NULL, why);
+    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
@@ -962,13 +962,13 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
         w.known[d] =
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
-    st = dpari_agree(x->c, st, 0, NULL, NULL);
+    st = dpari_agree(x->c, st, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
     st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
-    st = dpari_agree(x->c, st, 0, NULL, NULL);
+    st = dpari_agree(x->c, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
         dpar_comm_release(x->c, memory);

@@ -817,44 +817,21 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, as numbers that have names: '#' is `index`. Of what is `hashed`
- * the number means nothing to a user. */
-enum { DPARI_HX_GIVEN = 20 + 5 * DPAR_MAX_DIMS + 10 * DPAR_MAX_AXES };
-
-typedef struct dpari_hx_given {
-    int32_t n;
-    int64_t value[DPARI_HX_GIVEN];
-    const char *name[DPARI_HX_GIVEN];
-    int8_t index[DPARI_HX_GIVEN], hashed[DPARI_HX_GIVEN];
-} dpari_hx_given;
-
-static void dpari_hx_state(dpari_hx_given *g, const char *name, int32_t index, int64_t value)
+static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
 {
-    g->index[g->n] = (int8_t)index;
-    g->name[g->n] = name;
-    g->value[g->n++] = value;
-}
-
-static void dpari_hx_state_hash(dpari_hx_given *g, const char *name, int32_t index, uint64_t h)
-{
-    g->hashed[g->n] = 1;
-    dpari_hx_state(g, name, index, (int64_t)h);
-}
-
-static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
-{
-    h = dpari_hash(h, v->kernel);
+    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
     if (v->kernel != 0) {
-        h = dpari_hash(h, v->stride);
-        h = dpari_hash(h, v->dilation);
-        h = dpari_hash(h, v->pad_low);
-        h = dpari_hash(h, v->pad_high);
-        h = dpari_hash(h, v->kind + 16 * (v->ceil_mode != 0) + 32 * (v->align_corners != 0));
+        dpari_fact(g, "halo.window[#].stride", d, v->stride);
+        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
+        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
+        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
+        dpari_fact(g, "halo.window[#].kind", d, v->kind);
+        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
+        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
     }
-    return h;
 }
 
-static void dpari_hx_state_axis(dpari_hx_given *g, const dpar_layout *l, int32_t i)
+static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
 {
     const dpar_placement *p = &l->axis[i];
     const int cuts = p->kind == DPAR_SHARD;
@@ -863,163 +840,83 @@ static void dpari_hx_state_axis(dpari_hx_given *g, const dpar_layout *l, int32_t
     for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
         h = dpari_hash(h, p->cuts[k]);
     }
-    dpari_hx_state(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_hx_state(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_hx_state(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_hx_state(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_hx_state(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_hx_state(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_hx_state(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_hx_state(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_hx_state(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
-    dpari_hx_state_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
 }
 
 /* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_hx_given *g, const dpar_halo *h)
+static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
 {
     const int bends = h->folds || h->poles;
     uint64_t owners = 1;
     int32_t d;
-    dpari_hx_state(g, "halo.grid.dims", 0, h->grid.dims);
+    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
     for (d = 0; d < h->grid.dims; d++) {
-        dpari_hx_state(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_hx_state(g, "halo.low[#]", d, h->low[d]);
-        dpari_hx_state(g, "halo.high[#]", d, h->high[d]);
-        dpari_hx_state(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_hash(g, "halo.window[#]", d, dpari_hx_mix_window(1, &h->window[d]));
+        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_fact(g, "halo.low[#]", d, h->low[d]);
+        dpari_fact(g, "halo.high[#]", d, h->high[d]);
+        dpari_fact(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_window(g, &h->window[d], d);
     }
-    dpari_hx_state(g, "halo.shape", 0, h->shape);
-    dpari_hx_state(g, "halo.periodic", 0, h->periodic);
-    dpari_hx_state(g, "halo.folds", 0, h->folds);
-    dpari_hx_state(g, "halo.poles", 0, h->poles);
-    dpari_hx_state(g, "halo.cube", 0, h->cube);
-    dpari_hx_state(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_hx_state(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_hx_state(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_hx_state(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_hx_state(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_hx_state(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_hx_state(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    dpari_fact(g, "halo.shape", 0, h->shape);
+    dpari_fact(g, "halo.periodic", 0, h->periodic);
+    dpari_fact(g, "halo.folds", 0, h->folds);
+    dpari_fact(g, "halo.poles", 0, h->poles);
+    dpari_fact(g, "halo.cube", 0, h->cube);
+    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
     for (d = 0; d < h->grid.mesh.axes; d++) {
         dpari_hx_state_axis(g, &h->grid, d);
     }
     for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
         owners = dpari_hash(owners, h->owner[d]);
     }
-    dpari_hx_state_hash(g, "halo.owner", 0, owners);
-    dpari_hx_state_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+    dpari_fact_hash(g, "halo.owner", 0, owners);
+    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
 }
 
-/* Of field i; -1: of the plan. */
-static void dpari_hx_state_all(dpari_hx_given *g, const dpar_halo_field *fields, int32_t n,
-                               const dpar_halo_options *o, int32_t i)
-{
-    const dpar_halo_field *f = &fields[i < 0 ? 0 : i];
-    dpari_zero(g, sizeof *g);
-    if (i < 0) {
-        dpari_hx_state(g, "the number of fields", 0, n);
-        dpari_hx_state(g, "options.way", 0, o->way);
-        dpari_hx_state(g, "options.ordered", 0, o->ordered);
-        dpari_hx_state(g, "options.shared", 0, o->shared);
-        dpari_hx_state(g, "options.run_bytes", 0, o->run_bytes);
-        dpari_hx_state(g, "options.tag", 0, o->tag);
-        return;
-    }
-    dpari_hx_state(g, "type", 0, f->type);
-    dpari_hx_state(g, "wire", 0, dpari_hx_wire(f));
-    dpari_hx_state(g, "components", 0, dpari_hx_components(f));
-    dpari_hx_state(g, "vector", 0, f->vector);
-    dpari_hx_state(g, "pair", 0, f->pair);
-    dpari_hx_state_halo(g, f->halo);
-}
+/* What all ranks must give alike. */
+typedef struct dpari_hx_given {
+    const dpar_halo_field *fields;
+    const dpar_halo_options *options;
+    int32_t n;
+} dpari_hx_given;
 
-static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
+static void dpari_hx_state(dpari_facts *g, const void *given)
 {
-    dpari_hx_given g;
-    uint64_t h = 1;
-    int32_t i, k;
-    for (i = -1; i < n; i++) {
-        dpari_hx_state_all(&g, fields, n, o, i);
-        for (k = 0; k < g.n; k++) {
-            h = dpari_hash(h, g.value[k]);
-        }
+    const dpari_hx_given *all = (const dpari_hx_given *)given;
+    const dpar_halo_options *o = all->options;
+    int32_t i;
+    dpari_fact(g, "the number of fields", 0, all->n);
+    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.ordered", 0, o->ordered);
+    dpari_fact(g, "options.shared", 0, o->shared);
+    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
+    dpari_fact(g, "options.tag", 0, o->tag);
+    g->of = "field #: ";
+    for (i = 0; i < all->n; i++) {
+        const dpar_halo_field *f = &all->fields[i];
+        g->of_index = i;
+        dpari_fact_type(g, "type", 0, f->type);
+        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact(g, "components", 0, dpari_hx_components(f));
+        dpari_fact(g, "vector", 0, f->vector);
+        dpari_fact(g, "pair", 0, f->pair);
+        dpari_hx_state_halo(g, f->halo);
     }
-    return h;
-}
-
-/* "field 0: halo.low[1] is 2 on rank 0, 1 on rank 3": the first number in which two ranks differ.
- */
-static void dpari_hx_say_given(const dpari_hx_given *mine, const int64_t *other, int32_t field,
-                               const int32_t *who, dpar_why *found)
-{
-    const char *at;
-    dpar_text t;
-    int32_t k, i;
-    for (k = 0; k < mine->n && mine->value[k] == other[k]; k++) {
-    }
-    if (k == mine->n) {
-        return;
-    }
-    dpar_text_init(&t, found->text, sizeof found->text);
-    if (field >= 0) {
-        dpar_text_put(&t, "field ");
-        dpar_text_int(&t, field);
-        dpar_text_put(&t, ": ");
-    }
-    for (at = mine->name[k]; *at != 0; at++) {
-        if (*at == '#') {
-            dpar_text_int(&t, mine->index[k]);
-        } else {
-            dpar_text_char(&t, *at);
-        }
-    }
-    for (i = 0; i < 2; i++) {
-        if (mine->hashed[k]) {
-            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
-        } else {
-            dpar_text_put(&t, i ? ", " : " is ");
-            dpar_text_int(&t, i ? mine->value[k] : other[k]);
-            dpar_text_put(&t, " on rank ");
-        }
-        dpar_text_int(&t, who[i]);
-    }
-}
-
-/* Do all ranks fare well, and have they given the same? Else what differs is told on all of them:
- * the lower of two ranks shows the other what it has. COLLECTIVE. */
-static dpar_status dpari_hx_agree_on_fields(dpar_comm *c, dpar_status st,
-                                            const dpar_halo_field *fields, int32_t n,
-                                            const dpar_halo_options *o, dpar_why *why)
-{
-    int64_t shown[DPARI_HX_GIVEN], count = n;
-    dpari_hx_given g;
-    dpar_why found;
-    int32_t who[2], i;
-    st = dpari_agree_pair(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, o) : 0, who, why);
-    if (who[0] == who[1]) {
-        return st;
-    }
-    dpari_zero(&found, sizeof found);
-    st = dpar_broadcast(c, &count, 1, DPAR_I64, who[0], NULL);
-    for (i = -1; i < count && st == DPAR_OK; i++) {
-        dpari_zero(&g, sizeof g);
-        if (i < n) {
-            dpari_hx_state_all(&g, fields, n, o, i);
-        }
-        memcpy(shown, g.value, sizeof shown);
-        st = dpar_broadcast(c, shown, DPARI_HX_GIVEN, DPAR_I64, who[0], NULL);
-        if (st == DPAR_OK && c->rank == who[1] && found.text[0] == 0) {
-            dpari_hx_say_given(&g, shown, i, who, &found);
-        }
-    }
-    st = st == DPAR_OK
-             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
-             : st;
-    return st == DPAR_OK
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
-                                0)
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 /* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
@@ -1960,7 +1857,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
     }
     dpari_hx_flows(x);
     dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
             dpari_hx_bind_field(x, i);
@@ -1970,7 +1867,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
             x->line[s].version = 1;
         }
         st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, NULL, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
     }
     if (st != DPAR_OK) {
         if (x->memory) {
@@ -2058,6 +1955,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
+    dpari_hx_given given;
     dpari_hx_size z;
     int64_t need = 0;
     int32_t i;
@@ -2071,7 +1969,10 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     st = st == DPAR_OK
              ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
              : st;
-    st = dpari_hx_agree_on_fields(c, st, fields, n, &o, why);
+    given.fields = fields;
+    given.options = &o;
+    given.n = n;
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;

@@ -81,7 +81,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL, NULL);
+        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, NULL);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;

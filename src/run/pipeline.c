@@ -192,33 +192,38 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
 }
 
 /* What all ranks have to give alike. */
-static uint64_t dpari_pl_hash(const dpar_pipeline_options *o)
+static void dpari_pl_state(dpari_facts *f, const void *given)
 {
+    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
     const dpar_schedule *s = o->schedule;
-    uint64_t h = dpari_hash(1, s->ranks);
     int64_t k;
     int32_t i;
-    h = dpari_hash(h, s->stages);
-    h = dpari_hash(h, s->micros);
-    h = dpari_hash(h, s->chain);
-    h = dpari_hash(h, s->slices);
+    dpari_fact(f, "schedule->ranks", 0, s->ranks);
+    dpari_fact(f, "schedule->stages", 0, s->stages);
+    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->chain", 0, s->chain);
+    dpari_fact(f, "schedule->slices", 0, s->slices);
     for (i = 0; i < s->ranks; i++) {
-        h = dpari_hash(h, s->begin[i + 1]);
+        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
     }
     for (k = 0; k < s->begin[s->ranks]; k++) {
         const dpar_action *a = &s->action[k];
-        h = dpari_hash(h, a->kind + 256 * a->joined + 65536 * (int64_t)a->stage +
-                              (INT64_C(1) << 32) * a->micro);
+        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
+        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
+        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
+        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
     }
     for (i = 0; i < s->stages; i++) {
-        h = dpari_hash(h, s->rank_of[i]);
-        h = dpari_hash(h, dpari_pl_elements(o, i));
+        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
+        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
     }
-    h = dpari_hash(h, o->type);
-    h = dpari_hash(h, o->tag);
-    h = dpari_hash(h, (o->keep_sends != 0) + 2 * (o->apart != 0) + 4 * (o->start != NULL));
-    h = dpari_hash(h, o->tied_count);
-    return dpari_hash(h, o->tied_count > 0 ? o->tied_type : 0);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact(f, "tag", 0, o->tag);
+    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "start != NULL", 0, o->start != NULL);
+    dpari_fact(f, "tied_count", 0, o->tied_count);
+    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
 /* ---- what the list needs ----------------------------------------------------------------------
@@ -445,10 +450,8 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why)
 {
-    const char *differ = "ranks # and # gave a pipeline different schedules or options";
     dpar_pipeline *p = (dpar_pipeline *)memory;
     dpari_pl_scratch w;
-    uint64_t hash = 0;
     int64_t needed = 0;
     int32_t i;
     dpar_status st;
@@ -457,10 +460,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
     }
     st = dpar_pipeline_bytes(c, options, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
-    if (st == DPAR_OK) {
-        hash = dpari_pl_hash(options);
-    }
-    st = dpari_agree(c, st, hash, differ, why);
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -472,9 +472,9 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
         p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(c, dpari_pl_open(p, &w, why), 0, NULL, why);
+    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pl_tie(p, why), 0, NULL, why);
+        st = dpari_agree(c, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
         (void)dpar_pipeline_close(p);

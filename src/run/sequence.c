@@ -674,25 +674,26 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
     return st;
 }
 
-/* What all ranks must have given alike. */
-static uint64_t dpari_seq_hash(const dpar_attention *a)
+/* What all ranks must give alike. */
+static void dpari_seq_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, a->tokens.docs);
-    int64_t scale;
+    const dpar_attention *a = (const dpar_attention *)given;
     int32_t i;
+    dpari_fact(f, "way", 0, a->way);
+    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
-        h = dpari_hash(h, a->tokens.ends[i]);
+        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
     }
-    dpari_kern_copy(&scale, &a->scale, (int64_t)sizeof scale, 0);
-    h = dpari_hash(h, scale);
-    h = dpari_hash(h, a->tokens.rule + 8 * (a->causal != 0) + 16 * (int64_t)a->type +
-                          1024 * (int64_t)a->way);
-    h = dpari_hash(h, a->heads);
-    h = dpari_hash(h, a->groups);
-    h = dpari_hash(h, a->width);
-    h = dpari_hash(h, a->values);
-    h = dpari_hash(h, a->window);
-    return dpari_hash(h, a->tag);
+    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
+    dpari_fact(f, "causal", 0, a->causal != 0);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "heads", 0, a->heads);
+    dpari_fact(f, "groups", 0, a->groups);
+    dpari_fact(f, "width", 0, a->width);
+    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "window", 0, a->window);
+    dpari_fact_real(f, "scale", 0, (double)a->scale);
+    dpari_fact(f, "tag", 0, a->tag);
 }
 
 /* Buffers in the memory of the communicator's device; kernels that are written for it. */
@@ -743,10 +744,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_seq_elsewhere(p, at, why);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_seq_hash(&p->layer) : 0,
-                     "ranks # and # gave different layers (way, documents, rule, heads, widths, "
-                     "type, mask, scale, tag)",
-                     why);
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
     if (st == DPAR_OK && layer->way == DPAR_ATTENTION_HALO) {
         st = dpari_seq_exchanges(p, at, why);
     }
@@ -1433,19 +1431,23 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
     return st;
 }
 
-static uint64_t dpari_ulysses_hash(const dpar_ulysses *u)
+static void dpari_ulysses_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(2, u->tokens.count);
+    const dpar_ulysses *u = (const dpar_ulysses *)given;
     int32_t i;
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
+    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
+    dpari_fact(f, "tokens.block", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        h = dpari_hash(h, dpar_split_offset(&u->tokens, i));
-        h = dpari_hash(h, dpar_split_size(&u->tokens, i));
+        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
     }
-    h = dpari_hash(h, u->tokens.block);
-    h = dpari_hash(h, u->heads.queries);
-    h = dpari_hash(h, u->heads.groups);
-    h = dpari_hash(h, u->heads.rule + 8 * (u->of_groups != 0) + 16 * (int64_t)u->tokens.rule);
-    return dpari_hash(h, u->width + ((int64_t)u->type << 40));
+    dpari_fact(f, "heads.queries", 0, u->heads.queries);
+    dpari_fact(f, "heads.groups", 0, u->heads.groups);
+    dpari_fact(f, "heads.rule", 0, u->heads.rule);
+    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(f, "width", 0, u->width);
+    dpari_fact_type(f, "type", 0, u->type);
 }
 
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
@@ -1453,7 +1455,6 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
-    uint64_t hash = 0;
     int64_t need = 0, buffers = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -1473,11 +1474,9 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
     }
     if (st == DPAR_OK) {
-        hash = dpari_ulysses_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
-                     "ranks # and # gave different exchanges (tokens, heads, width, type)", why);
+    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
     if (st == DPAR_OK) {
         *plan = p;
     } else if (buffers > 0) {

@@ -824,27 +824,33 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     return st;
 }
 
-/* What all ranks must have given alike besides what their exchange compares: layouts, types. */
-static uint64_t dpari_spatial_hash(const dpar_spatial *s)
+/* What all ranks must give alike besides what their exchange compares: layouts, types. */
+static void dpari_spatial_state(dpari_facts *f, const void *given)
 {
-    uint64_t h = dpari_hash(1, s->kind + 8 * s->outputs + 64 * s->tensors);
+    const dpar_spatial *s = (const dpar_spatial *)given;
     int32_t d;
-    h = dpari_hash(h, s->planes);
-    h = dpari_hash(h, s->out_planes);
-    h = dpari_hash(h, (s->corners != 0) + 2 * (s->last != 0) + 4 * (s->input_gradient != NULL) +
-                          8 * (int64_t)s->type);
+    dpari_fact(f, "kind", 0, s->kind);
+    dpari_fact(f, "outputs", 0, s->outputs);
+    dpari_fact(f, "tensors", 0, s->tensors);
+    dpari_fact(f, "planes", 0, s->planes);
+    dpari_fact(f, "out_planes", 0, s->out_planes);
+    dpari_fact(f, "corners", 0, s->corners != 0);
+    dpari_fact(f, "last", 0, s->last != 0);
+    dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
+    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(f, "in.dims", 0, s->in.dims);
     for (d = 0; d < s->in.dims; d++) {
         const dpar_window *v = &s->window[d];
-        h = dpari_hash(h, s->in.extent[d]);
-        h = dpari_hash(h, s->extent[d]);
-        h = dpari_hash(h, s->padding[d] + 16 * (v->ceil_mode != 0));
-        h = dpari_hash(h, v->kernel);
-        h = dpari_hash(h, v->stride);
-        h = dpari_hash(h, v->dilation);
-        h = dpari_hash(h, v->pad_low);
-        h = dpari_hash(h, v->pad_high);
+        dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
+        dpari_fact(f, "extent[#]", d, s->extent[d]);
+        dpari_fact(f, "padding[#]", d, s->padding[d]);
+        dpari_fact(f, "window[#].kernel", d, v->kernel);
+        dpari_fact(f, "window[#].stride", d, v->stride);
+        dpari_fact(f, "window[#].dilation", d, v->dilation);
+        dpari_fact(f, "window[#].pad_low", d, v->pad_low);
+        dpari_fact(f, "window[#].pad_high", d, v->pad_high);
+        dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
     }
-    return h;
 }
 
 /* All of a plan but its exchange, judged. */
@@ -941,10 +947,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
-                     "ranks # and # gave different layers (kind, outputs, windows, padding, "
-                     "extents, planes, type, gradients)",
-                     why);
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
+                        why);
     if (st == DPAR_OK) {
         dpari_spatial_parts(layer, &at);
         st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,

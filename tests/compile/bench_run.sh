@@ -43,7 +43,7 @@ for mpi in $mpis; do
         done
         timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5,24 w=1,2 samples=1 \
             seconds=0.0005 > "$work/rows" || { echo "halos, $mpi, $ranks ranks: exit $?"; exit 1; }
-        for engine in types neighbour pack ordered registered private messages adjoint eight floor; do
+        for engine in types neighbour pack ordered windows registered private messages adjoint eight floor; do
             grep -q "^$mpi,$ranks,.*,5,2,full,$engine," "$work/rows" ||
                 { echo "halos, $mpi, $ranks ranks: no row of $engine"; exit 1; }
         done

@@ -1738,7 +1738,8 @@ static int room_case(dpar_comm *c)
     bad += dpar_experts_init(memory, bytes - 1, c, &l, &plan, &why) != DPAR_E_ROOM;
     l.width = last ? 2 : 1;
     if (c->size > 1) {
-        bad += dpar_experts_init(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH;
+        bad += dpar_experts_init(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH ||
+               !says_who_differs(why.text, (int)c->size, "experts: width", "1", "2");
     }
     l.width = 1;
     bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;

@@ -1143,6 +1143,46 @@ static void crossed(dpar_comm *c)
 /* ---- what it refuses --------------------------------------------------------------------------
  */
 
+/* A ddp on the last rank, an fsdp on the others. */
+static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_options *o, void *memory,
+                       int64_t bytes)
+{
+    const int32_t params_of[3] = {1, 1, 1};
+    dpar_ddp_options of_ddp;
+    dpar_fsdp *f = NULL;
+    dpar_ddp *d = NULL;
+    dpar_why why;
+    dpar_status st;
+    memset(&of_ddp, 0, sizeof of_ddp);
+    of_ddp.type = DPAR_F32;
+    if (c->size > 1) {
+        st = c->rank == c->size - 1
+                 ? dpar_ddp_init(memory, bytes, c, 3, numel, &of_ddp, &d, &why)
+                 : dpar_fsdp_init(memory, bytes, c, NULL, 3, params_of, numel, o, &f, &why);
+        CHECK_INT(st, DPAR_E_MISMATCH);
+        CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    }
+}
+
+/* Replicas, each rank its own, but none on the last. */
+static void replicas_on_some(dpar_comm *c, const int64_t *numel, const dpar_fsdp_options *o,
+                             void *memory, int64_t bytes)
+{
+    const int32_t params_of[3] = {1, 1, 1};
+    dpar_comm *alone = NULL;
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    CHECK_INT(dpar_comm_split(c, c->rank, 0, &alone), DPAR_OK);
+    if (c->size > 1) {
+        CHECK_INT(dpar_fsdp_init(memory, bytes, c, c->rank == c->size - 1 ? NULL : alone, 3,
+                                 params_of, numel, o, &f, &why),
+                  DPAR_E_MISMATCH);
+        CHECK(says_who_differs(why.text, (int)c->size, "fsdp: replicas != NULL", "1", "0"));
+    }
+    CHECK_INT(dpar_comm_close(alone), DPAR_OK);
+}
+
 static void refusals(dpar_comm *c)
 {
     const int32_t params_of[3] = {1, 1, 1};
@@ -1188,11 +1228,27 @@ static void refusals(dpar_comm *c)
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 : 0.0;
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 ||
+          says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay", "0", "0.1"));
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    other.optimizer.decay = c->rank == c->size - 1 ? 0.1 + 1e-16 : 0.1;
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay",
+                                           "0.10000000000000001", "0.1000000000000001"));
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    other.optimizer.decay = c->rank == c->size - 1 ? -0.0 : 0.0;
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+              DPAR_OK);
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    other_plan(c, numel, &o, memory, sizes.plan);
+    replicas_on_some(c, numel, &o, memory, sizes.plan);
     other = o;
     other.optimizer.moment_type = c->rank == c->size - 1 ? DPAR_BF16 : 0;
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 ||
+          says_who_differs(why.text, (int)c->size, "fsdp: optimizer.moment_type", "f32", "bf16"));
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &o, &f, &why),
               DPAR_OK);

@@ -945,21 +945,9 @@ static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpa
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
-    char word[2][200];
-    int32_t r, same = 0;
     why.text[0] = 0;
     CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, n, o, &x, &why), DPAR_E_MISMATCH);
-    for (r = 0; r < c->size - 1; r++) {
-        (void)snprintf(word[0], sizeof word[0], "%s is %s on rank %d, %s on rank %d", what, others,
-                       (int)r, last, (int)c->size - 1);
-        (void)snprintf(word[1], sizeof word[1], "%s is not the same on ranks %d and %d", what,
-                       (int)r, (int)c->size - 1);
-        same |= strcmp(why.text, word[others == NULL]) == 0;
-    }
-    CHECK(same);
-    if (!same) {
-        printf("    \"%s\" says nothing of \"%s\"\n", why.text, what);
-    }
+    CHECK(says_who_differs(why.text, (int)c->size, what, others, last));
 }
 
 static void disagreements(dpar_comm *c)
@@ -977,32 +965,36 @@ static void disagreements(dpar_comm *c)
     f[0].halo = f[1].halo = &h;
     f[0].data = at;
     f[1].data = more;
-    differs(c, f, last ? 2 : 1, NULL, "the number of fields", "1", "2");
+    differs(c, f, last ? 2 : 1, NULL, "halo: the number of fields", "1", "2");
     o.way = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
-    differs(c, f, 1, &o, "options.way", "0", "2");
+    differs(c, f, 1, &o, "halo: options.way", "0", "2");
     o.way = DPAR_HALO_AUTO;
     o.tag = last ? 5 : 4;
-    differs(c, f, 1, &o, "options.tag", "4", "5");
+    differs(c, f, 1, &o, "halo: options.tag", "4", "5");
     f[1].components = last ? 3 : 0;
-    differs(c, f, 2, NULL, "field 1: components", "1", "3");
+    differs(c, f, 2, NULL, "halo: field 1: components", "1", "3");
+    f[1].type = last ? DPAR_F64 : DPAR_I32;
+    differs(c, f, 2, NULL, "halo: field 1: type", "i32", "f64");
+    f[1].type = DPAR_F64;
     f[1].components = 1;
     h.high[0] = last ? 0 : 1;
-    differs(c, f, 2, NULL, "field 0: halo.high[0]", "1", "0");
+    differs(c, f, 2, NULL, "halo: field 0: halo.high[0]", "1", "0");
     h = plain;
     h.grid.extent[1] += last;
-    differs(c, f, 2, NULL, "field 0: halo.grid.extent[1]", "7", "8");
+    differs(c, f, 2, NULL, "halo: field 0: halo.grid.extent[1]", "7", "8");
     h = plain;
     h.periodic = last ? 3 : 1;
-    differs(c, f, 1, NULL, "field 0: halo.periodic", "1", "3");
+    differs(c, f, 1, NULL, "halo: field 0: halo.periodic", "1", "3");
     h = plain;
     h.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
-    differs(c, f, 1, NULL, "field 0: the rule of placement 0 of halo.grid", "0", "1");
+    differs(c, f, 1, NULL, "halo: field 0: the rule of placement 0 of halo.grid", "0", "1");
     for (i = 0; i <= c->size; i++) {
         cuts[i] = 2 * (int64_t)i - (last && i == 1);
     }
     h.grid.axis[0].rule = DPAR_RAGGED;
     h.grid.axis[0].cuts = cuts;
-    differs(c, f, 1, NULL, "field 0: the list of cuts of placement 0 of halo.grid", NULL, NULL);
+    differs(c, f, 1, NULL, "halo: field 0: the list of cuts of placement 0 of halo.grid", NULL,
+            NULL);
 }
 
 /* An engine whose messages mix with those of another operation, as MPI's may: every number is 0,

@@ -1344,6 +1344,8 @@ static void refused(dpar_comm *c)
     dpar_pipeline_options o;
     dpar_why why;
     list l, bare, turned;
+    char word[120];
+    int k = 0;
 #ifdef DEVICE_MEMORY
     dpar_schedule stuck;
 #endif
@@ -1370,9 +1372,18 @@ static void refused(dpar_comm *c)
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
     o.schedule = c->rank == 0 ? &l.s : &bare.s;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_MISMATCH);
-    CHECK(strstr(why.text, "gave a pipeline different schedules or options") != NULL);
+    (void)snprintf(word, sizeof word, "pipeline: schedule->begin[1] is %d on rank 0, %d on rank 1",
+                   (int)l.s.begin[1], (int)bare.s.begin[1]);
+    CHECK_TEXT(why.text, word);
     o.schedule = c->rank == 0 ? &l.s : &turned.s;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_MISMATCH);
+    while (l.s.action[k].kind == turned.s.action[k].kind) {
+        k++;
+    }
+    (void)snprintf(word, sizeof word,
+                   "pipeline: schedule->action[%d].kind is %d on rank 0, %d on rank 1", k,
+                   (int)l.s.action[k].kind, (int)turned.s.action[k].kind);
+    CHECK_TEXT(why.text, word);
     o.schedule = &l.s;
     CHECK_INT(tried(c, &o, c->rank, &why), DPAR_E_ROOM);
     CHECK(strncmp(why.text, c->rank == 0 ? "rank 1: pipeline: " : "pipeline: ", 10) == 0);

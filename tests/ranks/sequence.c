@@ -1185,6 +1185,10 @@ static int ulysses_quarrel(dpar_comm *c)
 
 static int ulysses_refusals(dpar_comm *c)
 {
+    static const char *const what[4] = {"", "ulysses: width", "ulysses: of_groups",
+                                        "ulysses: type"};
+    static const char *const others[4] = {"", "4", "0", "f64"}, *const of_last[4] = {"", "5", "1",
+                                                                                     "f32"};
     const int odd = c->rank == c->size - 1 && c->size > 1;
     dpar_ulysses good, u;
     dpar_ulysses_plan *plan = NULL;
@@ -1215,7 +1219,9 @@ static int ulysses_refusals(dpar_comm *c)
         u.type = way == 3 && odd ? DPAR_F32 : DPAR_F64;
         bad += dpar_ulysses_init(memory, way == 0 && odd ? 64 : 1 << 16, c, &u, &plan, &why) !=
                    (way == 0 ? DPAR_E_ROOM : DPAR_E_MISMATCH) ||
-               why.text[0] == 0;
+               why.text[0] == 0 ||
+               (way > 0 &&
+                !says_who_differs(why.text, (int)c->size, what[way], others[way], of_last[way]));
     }
     bad += dpar_ulysses_forward(NULL, NULL, NULL) != DPAR_E_ARG ||
            dpar_ulysses_backward(NULL, NULL, NULL) != DPAR_E_ARG ||
@@ -1271,6 +1277,15 @@ static int refusals(dpar_comm *c)
 /* What the last rank gives otherwise, all ranks are told. */
 static int misuse(dpar_comm *c)
 {
+    static const char *const differs[9][3] = {{"", "", ""},
+                                              {"", "", ""},
+                                              {"attention: scale", "0.5", "0.25"},
+                                              {"attention: window", "0", "4"},
+                                              {"attention: causal", "1", "0"},
+                                              {"attention: type", "f64", "f32"},
+                                              {"attention: tokens.rule", "6", "1"},
+                                              {"attention: tokens.ends[1]", "20", "21"},
+                                              {"attention: way", "0", "1"}};
     const int odd = c->rank == c->size - 1 && c->size > 1;
     int way, bad = 0;
     for (way = 0; way < 9 && c->size > 1; way++) {
@@ -1301,7 +1316,9 @@ static int misuse(dpar_comm *c)
         memory = aligned_alloc(64, 1 << 16);
         st = dpar_attention_init(memory, odd && way == 0 ? bytes - 64 : 1 << 16, c, &layer, &plan,
                                  &why);
-        if (st != wanted || why.text[0] == 0) {
+        if (st != wanted || why.text[0] == 0 ||
+            (way > 1 && !says_who_differs(why.text, (int)c->size, differs[way][0], differs[way][1],
+                                          differs[way][2]))) {
             printf("rank %d of %d: misuse %d: %s, %s\n", (int)c->rank, (int)c->size, way,
                    dpar_status_text(st), why.text);
             bad++;

@@ -1791,7 +1791,10 @@ static int misuse(dpar_comm *c)
             s.input_gradient = way == GRADIENT ? NULL : s.input_gradient;
         }
         st = try_layer(c, &s, way == ROOM && odd ? 64 : 0, &why);
-        if (st != wanted || why.text[0] == 0) {
+        if (st != wanted || why.text[0] == 0 ||
+            (wanted == DPAR_E_MISMATCH && strstr(why.text, " on rank ") == NULL) ||
+            (way == PLANES &&
+             !says_who_differs(why.text, (int)c->size, "spatial: out_planes", "1", "2"))) {
             printf("rank %d of %d: misuse %d: %s, %s\n", (int)c->rank, (int)c->size, way,
                    dpar_status_text(st), why.text);
             bad++;
