@@ -202,7 +202,8 @@ in_pairs build $programs fake_nccl_test fake_test
 run() { # what to say, command
     what=$1
     shift
-    timeout 100 "$@" > "$said" 2>&1 || { echo "failed: $what"; tail -n 40 "$said"; exit 1; }
+    timeout 100 "$@" > "$said" 2>&1 || { echo "failed: $what, exit $?"; sed '13,$d' "$said"; echo ...; tail -n 10 "$said"; exit 1; }
+    grep 'once more$' "$said" || :
     echo "$what: $(tail -n 1 "$said")"
 }
 
