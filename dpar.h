@@ -50447,10 +50447,12 @@ enum {
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_PACK 2048  /* bytes in one piece to what another core has: measured, EPYC */
-#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_FULL 8    /* elements from which a row is combined as one: measured, EPYC */
+#define DPARI_STRIDE_SOME 512  /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+#define DPARI_STRIDE_WITHIN 512    /* bytes that accesses lie apart which meet: measured, EPYC */
 #define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
 
@@ -50529,11 +50531,25 @@ struct dpari_stride_pair {
     int64_t next;  /* bytes from each run's target to one that is asked for: */
     int64_t soon;  /* so many runs of a row do; */
     int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    int64_t after; /* bytes to a target that is asked for */
-    int64_t every; /* in every so many runs, of all; 0: none is */
+    int64_t after; /* bytes to what `ahead` asks for */
+    int64_t every; /* in every so many runs */
     int64_t run;
+    int32_t ahead;
     dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
 };
+
+#if defined(__GNUC__)
+#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
+    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
+        __builtin_prefetch((f) + (k)->after);                                                      \
+        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
+    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
+        dpari_stride_ask_line((t) + (k)->after);                                                   \
+        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
+    }
+#else
+#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
+#endif
 
 /* A run of a at t_a and f_a, then that of b. */
 #define DPARI_STRIDE_BOTH(...)                                                                     \
@@ -50565,12 +50581,11 @@ struct dpari_stride_pair {
             unsigned char *t_a = k->to + row * k->to_row;                                          \
             const unsigned char *f_a = k->from + row * k->from_row;                                \
             const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            const int64_t asks = k->every > 0 ? n : soon;                                          \
-            int64_t left = k->every > 0 ? 0 : -1;                                                  \
+            const int64_t asks = k->ahead ? n : soon;                                              \
+            int64_t left = 0;                                                                      \
             for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
                 if (left-- == 0) {                                                                 \
-                    dpari_stride_ask_line(t_a + k->after);                                         \
-                    dpari_stride_ask_line(t_a + to_b + k->after);                                  \
+                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
                     left += k->every;                                                              \
                 }                                                                                  \
                 if (i < soon) {                                                                    \
@@ -51540,26 +51555,28 @@ static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* As dpari_stride_pack; what comes next is asked for before what is there is stored: 32^3 cut along
- * the contiguous dim take 4 % less. */
+/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
+ * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
+ * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_stride *s)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
-    const int64_t row = k->n * s->run, most = DPARI_STRIDE_PACK / row;
+    const int64_t row = k->n * s->run, bytes = k->rows * row;
+    const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
     dpari_stride_pair some = *k;
-    unsigned char *to = k->to;
-    int64_t left, bytes;
+    int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
     some.to = room[0];
     some.to_b = DPARI_STRIDE_PACK;
-    dpari_stride_ask_both(to, k->to_b, dpari_least(k->rows, most) * row);
-    for (left = k->rows; left > 0; left -= some.rows) {
-        some.rows = dpari_least(left, most);
-        bytes = some.rows * row;
+    dpari_stride_ask_both(k->to, k->to_b, asked);
+    for (at = 0; at < bytes; at += some.rows * row) {
+        const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
+        const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
+        some.rows = part / row;
         dpari_stride_move_pair(&some, s);
-        dpari_stride_ask_both(to + bytes, k->to_b, dpari_least(left - some.rows, most) * row);
-        dpari_stride_copy(to, room[0], bytes);
-        dpari_stride_copy(to + k->to_b, room[1], bytes);
-        to += bytes;
+        dpari_stride_ask_both(k->to + asked, k->to_b, soon - asked);
+        asked = soon;
+        dpari_stride_copy(k->to + at, room[0], part);
+        dpari_stride_copy(k->to + at + k->to_b, room[1], part);
         some.from += some.rows * k->from_row;
     }
 }
@@ -51583,9 +51600,9 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
     k->beside_b = b->beside;
     k->after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
     k->run = a->run;
-    k->every =
-        a->each > 0 && a->ahead == DPARI_STRIDE_TO ? dpari_most(1, DPARI_STRIDE_LINE / a->run) : 0;
-    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
+    k->ahead = a->each > 0 ? a->ahead : 0;
+    k->every = dpari_most(1, DPARI_STRIDE_LINE / a->run);
+    k->round = a->clear && k->ahead == 0 ? dpari_stride_round_of(k, a) : NULL;
     dpari_stride_pair_next(k, a);
 }
 
