@@ -7709,7 +7709,8 @@ enum {
     DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
     DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
-    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for */
+    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for, */
+    DPARI_HX_ALL_ROWS = 768,                /* if those of all boxes are no more: measured, Xeon */
     DPARI_HX_MANY = 8192,     /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,        /* elements of a box that may be taken before others: measured */
     DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
@@ -7869,6 +7870,7 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */
     int32_t lends[2];    /* some peer reads my arrays */
+    int32_t asks;        /* dpari_hx_ask */
     int32_t wide;        /* dpari_os_wide */
     int32_t in_order;    /* all fields and what is registered are in the communicator's own memory,
                             which moves and messages use in order: nothing waits */
@@ -38765,19 +38767,39 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
     it->negate = (t->turn == 1) == (k == 0);
 }
 
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
 static int32_t dpari_hx_row_of(const dpari_hx_item *it)
 {
-    int64_t rows = 1;
     int32_t d, row = 0;
     for (d = 1; d < it->dims - 1; d++) {
         const int64_t a = it->own_step[d], b = it->own_step[row];
         row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
     }
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
     }
-    return rows <= DPARI_HX_ROWS ? row : -1;
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
@@ -39367,6 +39389,7 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
     }
     dpari_hx_gather_all(x);
+    x->asks = dpari_hx_asks(x);
     x->prepared = DPAR_SUM;
 }
 
@@ -50443,7 +50466,7 @@ enum {
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
+#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
@@ -58908,13 +58931,14 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
 
 /* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
  * where rows begin and end: stores there wait for each line, one after the other, unless all are
- * asked for. Blocks of 32^3 cut along planes take a quarter less. */
+ * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
+ * again when they are met: eight fields of 64^3 take 2 % less without. */
 static void dpari_hx_ask(const dpar_halo_exchange *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k;
-    for (k = 0; k < end && x->lends[DPAR_HALO_FORWARD]; k++) {
+    for (k = 0; k < end && x->asks; k++) {
         const dpari_hx_item *it = &x->item[k];
         if (it->row >= 0) {
             dpari_hx_ask_rows(x, it);

@@ -114,15 +114,16 @@ function one_table(i, w, s, f, r, name) {
 }
 
 # Eight fields may take 1.3 times what does not depend on the bytes, and 8 times what does. What does
-# not is the time of a block of 1^3, which has a cell on each side. One field that is exchanged over
-# and over stays in the caches, eight do not: one is an eighth of eight exchanged in turn.
+# not is the time of a block of 1^3, which has a cell on each side: of those they may take 1.3 times
+# that. One field that is exchanged over and over stays in the caches, eight do not: one is an eighth
+# of eight exchanged in turn.
 function eight_table(i, n, sizes_of_eight, fixed, lone, a, b, may) {
     fixed = own("eight", 1, 1, "faces", "in_turn") / 8
     if (!fixed) return
     print "\n### Eight fields at once\n\nIn one message a peer, beside eight exchanged one after the other: *one of eight* is an eighth of that. (A\nfield alone, exchanged over and over, is in the caches, where eight of its size are not.) May take: 1.3 of\nthe time of a block of 1^3, the smallest there is, " us(fixed) " us, and 8 times what one of eight takes beyond that. *By\nhand*: eight fields in shared windows of MPI, each rank copying out of the other's arrays between two\nrounds of flags.\n"
     print "| n | one field alone | one of eight | eight fields | may take | ratio (1) | by hand |\n|---|---|---|---|---|---|---|"
-    split("2 16 32 64", sizes_of_eight, " ")
-    for (i = 1; i <= 4; i++) {
+    split("1 2 16 32 64", sizes_of_eight, " ")
+    for (i = 1; i <= 5; i++) {
         n = sizes_of_eight[i]
         lone = own("eight", n, 1, "faces", "registered")
         a = own("eight", n, 1, "faces", "in_turn") / 8; b = own("eight", n, 1, "faces", "eight")

@@ -1230,19 +1230,39 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
     it->negate = (t->turn == 1) == (k == 0);
 }
 
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
 static int32_t dpari_hx_row_of(const dpari_hx_item *it)
 {
-    int64_t rows = 1;
     int32_t d, row = 0;
     for (d = 1; d < it->dims - 1; d++) {
         const int64_t a = it->own_step[d], b = it->own_step[row];
         row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
     }
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
     }
-    return rows <= DPARI_HX_ROWS ? row : -1;
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
@@ -1832,6 +1852,7 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
     }
     dpari_hx_gather_all(x);
+    x->asks = dpari_hx_asks(x);
     x->prepared = DPAR_SUM;
 }
 

@@ -29,7 +29,8 @@ enum {
     DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
     DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
-    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for */
+    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for, */
+    DPARI_HX_ALL_ROWS = 768,                /* if those of all boxes are no more: measured, Xeon */
     DPARI_HX_MANY = 8192,     /* elements: what is met first and last is not near at once */
     DPARI_HX_TINY = 8,        /* elements of a box that may be taken before others: measured */
     DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
@@ -189,6 +190,7 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */
     int32_t lends[2];    /* some peer reads my arrays */
+    int32_t asks;        /* dpari_hx_ask */
     int32_t wide;        /* dpari_os_wide */
     int32_t in_order;    /* all fields and what is registered are in the communicator's own memory,
                             which moves and messages use in order: nothing waits */

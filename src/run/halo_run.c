@@ -286,13 +286,14 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
 
 /* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
  * where rows begin and end: stores there wait for each line, one after the other, unless all are
- * asked for. Blocks of 32^3 cut along planes take a quarter less. */
+ * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
+ * again when they are met: eight fields of 64^3 take 2 % less without. */
 static void dpari_hx_ask(const dpar_halo_exchange *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
     int64_t k;
-    for (k = 0; k < end && x->lends[DPAR_HALO_FORWARD]; k++) {
+    for (k = 0; k < end && x->asks; k++) {
         const dpari_hx_item *it = &x->item[k];
         if (it->row >= 0) {
             dpari_hx_ask_rows(x, it);

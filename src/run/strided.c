@@ -44,7 +44,7 @@ enum {
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 32   /* runs until what is asked for then is met: measured */
+#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
