@@ -950,6 +950,24 @@ static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpa
     CHECK(says_who_differs(why.text, (int)c->size, what, others, last));
 }
 
+/* The last rank does not begin a plan: all hear who does what. */
+static void another_operation(dpar_comm *c, const dpar_halo_field *f)
+{
+    unsigned char usual[1 << 16];
+    void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
+    dpar_halo_exchange *x = NULL;
+    char all[96];
+    dpar_why why;
+    why.text[0] = 0;
+    snprintf(all, sizeof all, "rank %d begins a plan, where rank %d called another operation",
+             (int)c->size - 2, (int)c->size - 1);
+    CHECK_INT(c->rank == c->size - 1
+                  ? dpari_agree(c, DPAR_OK, &why)
+                  : dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why),
+              DPAR_E_MISMATCH);
+    CHECK(strcmp(why.text, all) == 0);
+}
+
 static void disagreements(dpar_comm *c)
 {
     const int last = c->rank == c->size - 1;
@@ -965,6 +983,7 @@ static void disagreements(dpar_comm *c)
     f[0].halo = f[1].halo = &h;
     f[0].data = at;
     f[1].data = more;
+    another_operation(c, f);
     differs(c, f, last ? 2 : 1, NULL, "halo: the number of fields", "1", "2");
     o.way = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
     differs(c, f, 1, &o, "halo: options.way", "0", "2");
@@ -985,6 +1004,14 @@ static void disagreements(dpar_comm *c)
     h = plain;
     h.periodic = last ? 3 : 1;
     differs(c, f, 1, NULL, "halo: field 0: halo.periodic", "1", "3");
+    h = plain;
+    h.window[1].kernel = 3;
+    h.window[1].stride = 1 + last;
+    h.window[1].pad_low = h.window[1].pad_high = 1;
+    differs(c, f, 1, NULL, "halo: field 0: halo.window[1].stride", "1", "2");
+    h.window[1].stride = 1;
+    h.window[1].kernel = last ? 0 : 3;
+    differs(c, f, 1, NULL, "halo: field 0: halo.window[1].kernel", "3", "0");
     h = plain;
     h.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
     differs(c, f, 1, NULL, "halo: field 0: the rule of placement 0 of halo.grid", "0", "1");
