@@ -15,7 +15,13 @@
 #   ROWS    keep the rows here                                build/halo.csv
 # With ROWS given and rounds = 0 it prints the tables of rows measured before.
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-} in
+-h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+esac
 rounds=${1:-3} samples=${2:-21}
+case $rounds/$samples in
+*[!0-9/]* | /* | */) echo "halo: $rounds rounds of $samples samples: numbers, please; --help" >&2; exit 2 ;;
+esac
 : "${CC:=cc}" "${PARTS:=z x one eight crowd}" "${SIZES:=32,64,128}" "${SECONDS_A_SAMPLE:=0.004}" "${BEFORE:=}"
 : "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
 : "${MPICH_CC:=mpicc.mpich}" "${MPICH_RUN:=mpiexec.mpich}" "${ROWS:=build/halo.csv}"
@@ -119,6 +125,7 @@ if [ "$rounds" -gt 0 ]; then
         say "round $round of $rounds"
     done
 fi
+[ -r "$ROWS" ] || { say "$ROWS: no rows are there; rounds = 0 prints those of a file"; exit 2; }
 cat <<'END'
 ## Halo exchanges on one node
 
