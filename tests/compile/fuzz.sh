@@ -11,7 +11,7 @@ fuzz() {
     if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
-        case $name in layout | redistribute) seconds=40 ;; *) seconds=20 ;; esac
+        case $name in layout | redistribute) seconds=20 ;; *) seconds=10 ;; esac
         try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-$seconds}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"
     else
         echo 'libFuzzer: not found, skipped'
