@@ -3861,6 +3861,7 @@ struct dpar_comm {
                             are in use; NULL: the host's. All communicators split from it have it */
     dpar_engine engine;  /* private, as all that follows */
     void *context;
+    struct dpar_halo_exchange *unposted; /* has begun, and its last messages are not posted */
 };
 
 /* All ranks have come before any goes on. */
@@ -4276,7 +4277,7 @@ typedef struct dpar_halo_field {
                                       looked at */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
-                    (dpar_halo_slab), each dense in C order */
+                    (dpar_halo_slab), each dense in C order, components last */
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank. Where c
                             has a memory of its own and messages carry all (no ranks share memory):
@@ -4307,7 +4308,7 @@ enum {
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
 };
 
-/* All zero: the defaults. The same on all ranks, but for node. */
+/* All zero: the defaults. The same on all ranks, but for node and timers. */
 typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
@@ -4321,7 +4322,8 @@ typedef struct dpar_halo_options {
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag;       /* of the messages */
+    int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
+                          have the same */
     int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
     dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
                           those of c, if its engine shares memory */
@@ -4330,15 +4332,16 @@ typedef struct dpar_halo_options {
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
 /* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
- * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone. Local.
- * O(pieces). */
+ * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
+ * where arrays lie. Local. O(pieces). */
 DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it (E_ARG); how long
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole
+ * pages of 4096 bytes (E_ARG); how long
  * other arrays are nobody knows but you. Staging memory comes from dpar_comm_alloc. COLLECTIVE over
  * c: all ranks give the same fields (their number, types, points, widths; E_MISMATCH else), each
  * its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages
@@ -4348,7 +4351,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
- * exchanges; it has no element in common with other fields (not looked at). Local, some stores.
+ * exchanges; it is as large as the old one and has no element in common with other fields (neither
+ * is looked at). Local, some stores.
  * E_ARG also when the old one is registered, so that peers may read it where it lies, and the new
  * one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -4363,17 +4367,18 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
  * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
  * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
- * E_ARG: another exchange of this plan has not ended (several plans may be under way at a time,
- * also over the same fields if what one writes no other reads); an op or a type that does not
- * combine. */
+ * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
+ * Several plans may be under way at a time, also over the same fields if what one writes no other
+ * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
+ * and waits for what they need. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
  * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
  * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
-/* Returns when halos are filled and own cells may be written again. Errors as begin; OK when
- * nothing is under way. */
+/* Returns when halos are filled and own cells may be written again. With several plans under way in
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. COLLECTIVE; errors as these. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
@@ -15832,9 +15837,9 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
         return dpari_say(DPAR_E_RANGE, why, "dim # has halos of # and #: 0 to 2^60 are possible", d,
                          h->low[d], h->high[d], 0);
     }
-    if (h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: at most 2^60", d, h->grid.extent[d],
-                         0, 0);
+    if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
+        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: 0 to 2^60", d, h->grid.extent[d], 0,
+                         0);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
@@ -16072,9 +16077,11 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     if (!h) {
         return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
     }
-    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
-                         h->grid.dims, h->grid.mesh.size, 0, 0);
+    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
+        h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
+                         h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
     }
     if (dpar_stencil_axes(h->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
@@ -39520,10 +39527,11 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     dpar_status st;
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
-    if (!c || !plan) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
+              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
     st = st == DPAR_OK
              ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
              : st;
@@ -59250,12 +59258,35 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* Do messages of this rank belong to steps that have not begun? */
+static int dpari_hx_unposted(const dpar_halo_exchange *x)
+{
+    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
+    int32_t s = x->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(x, s); s += on) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* The ranks of a node that gave up: messages of the others may never come. */
 static void dpari_hx_break_both(dpar_halo_exchange *x)
 {
     if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
         dpar_comm_abort(x->c, x->node->status, x->node->why.text);
     }
+}
+
+static void dpari_hx_over(dpar_halo_exchange *x)
+{
+    x->active = 0;
+    x->c->unposted = x->c->unposted == x ? NULL : x->c->unposted;
 }
 
 /* The exchange failed: nothing of it stays under way. */
@@ -59269,26 +59300,43 @@ static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    x->active = 0;
+    dpari_hx_over(x);
+    return st;
+}
+
+/* One step further than those that have begun, waiting for them if it may. OK: another has begun,
+ * or there is none. */
+static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    } else if (st == DPAR_OK) {
+        dpari_hx_over(x);
+    }
+    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+}
+
+/* Messages of two plans meet in the order in which they are posted, on all ranks the same: of the
+ * one that began before, all come before those of the next. */
+static dpar_status dpari_hx_post_rest(dpar_comm *c)
+{
+    dpar_halo_exchange *before = c->unposted;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && before && before->active && dpari_hx_unposted(before)) {
+        st = dpari_hx_on(before, 1);
+    }
+    c->unposted = NULL;
     return st;
 }
 
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
-    for (;;) {
-        dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
-        if (st == DPAR_MORE) {
-            return st;
-        }
-        if (st == DPAR_OK && !dpari_hx_has(x, x->next)) {
-            x->active = 0;
-            return st;
-        }
-        st = st == DPAR_OK ? dpari_hx_begin_step(x, x->next) : st;
-        if (st != DPAR_OK) {
-            return dpari_hx_drop(x, st);
-        }
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && x->active) {
+        st = dpari_hx_on(x, wait);
     }
+    return st;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------
@@ -59309,6 +59357,10 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
+    st = dpari_hx_post_rest(x->c);
+    if (st != DPAR_OK) {
+        return st;
+    }
     if (mode == DPAR_HALO_FORWARD) {
         dpari_hx_ask(x);
     }
@@ -59328,6 +59380,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
         st = dpari_hx_begin_step(x, x->next);
     }
+    x->c->unposted = st == DPAR_OK && dpari_hx_unposted(x) ? x : NULL;
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
@@ -60678,13 +60731,14 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     dpar_halo_options o;
     dpar_halo_choice best;
     dpar_status st = DPAR_OK;
+    dpar_why said;
     int32_t i, k;
     dpari_zero(&o, sizeof o);
     dpari_zero(&best, sizeof best);
     o = options ? *options : o;
     o.timers = 0;
-    if (!c || !choice || !fields) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, fields or result is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
@@ -60695,12 +60749,18 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, NULL);
+        said.text[0] = 0;
+        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = choice ? st : dpari_say(DPAR_E_ARG, &said, "halo: choice is NULL", 0, 0, 0, 0);
+        st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
         }
-        st = st == DPAR_OK ? dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why) : st;
+        if (st != DPAR_OK) {
+            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        }
+        st = dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }

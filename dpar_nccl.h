@@ -17,11 +17,12 @@
  * Streams: an operation begins after all that options.stream had to do when it was posted, and
  * runs on a stream of the engine. dpar_wait makes options.stream wait for it and returns at
  * once; so does a call without a work. dpar_test asks whether it is done. Barriers, closing and
- * splitting block; so may the first operation of a communicator, and the first message to a
- * rank, until the others come to it: NCCL connects there. Nothing is allocated and nothing
- * synchronised between; all of it can be captured in a graph (on all ranks alike; what is
- * posted in a capture is waited for in it). No deadline sees the replays of a graph; graphs are
- * destroyed before their communicator is closed, which waits for that.
+ * splitting block; so may the first operation of a communicator, the first of a kind or length for
+ * which NCCL takes other ways than before, and the first message to a rank, until the others come
+ * to it: NCCL connects there. Nothing is allocated and nothing synchronised between; all of it can
+ * be captured in a graph (on all ranks alike; what is posted in a capture is waited for in it). No
+ * deadline sees the replays of a graph; graphs are destroyed before their communicator is closed,
+ * which waits for that.
  *
  * Order: one stream runs the operations of all communicators of a process in the order in which
  * they were posted: on all ranks the same order over all communicators, not only in each. Messages
@@ -529,6 +530,7 @@ struct dpari_nccl_ctx {
     int64_t sequence; /* collectives so far */
     int64_t splits;   /* so far */
     int64_t records;
+    double remote; /* since when NCCL says that a rank is lost; 0: it does not */
     dpar_work *pending, *newest; /* messages that were posted and not yet enqueued */
     int32_t *member;             /* world ranks */
     dpari_nccl_piece *piece;
@@ -789,6 +791,20 @@ static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *c, const char *doing, c
     return status;
 }
 
+enum { DPARI_NCCL_GRACE = 1 }; /* s in which a lost connection of the side channel may come back */
+
+/* NCCL hears of a process that ended before this library does, but not whose it was: the side
+ * channel says that, a moment after its grace. */
+static int dpari_nccl_unnamed(dpari_nccl_ctx *c, ncclResult_t said)
+{
+    const double now = dpari_os_now();
+    if (said != ncclRemoteError || c->world->side.links == 0) {
+        return 0;
+    }
+    c->remote = c->remote > 0 ? c->remote : now;
+    return now - c->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
+}
+
 /* Locked: the same for a communicator that the watchdog looks after. It goes on meanwhile: ranks
  * that connect for their first operation wait for each other here, and one may be missing. */
 static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
@@ -803,7 +819,7 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
             w->api.CommGetAsyncError(c->nccl, &code) != ncclSuccess) {
             return ncclInternalError;
         }
-        if (code != ncclInProgress ||
+        if ((code != ncclInProgress && !dpari_nccl_unnamed(c, code)) ||
             (!watched && c->comm.timeout_s > 0 && dpari_os_now() - began > c->comm.timeout_s)) {
             return code;
         }
@@ -1070,7 +1086,10 @@ static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
     if (grouped && code == ncclInProgress) {
         return;
     }
-    code = code == ncclInProgress ? dpari_nccl_settle(x->c) : code;
+    if (code == ncclInProgress || code == ncclRemoteError) {
+        const ncclResult_t then = dpari_nccl_settle(x->c);
+        code = code == ncclInProgress || then != ncclSuccess ? then : code;
+    }
     x->code = x->code == ncclSuccess ? code : x->code;
 }
 
@@ -2854,10 +2873,7 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
     }
 }
 
-enum {
-    DPARI_NCCL_GRACE = 1, /* s in which a lost connection may come back */
-    DPARI_NCCL_AGAIN = 5  /* s between attempts to reach a rank 0 that was never reached */
-};
+enum { DPARI_NCCL_AGAIN = 5 }; /* s between attempts to reach a rank 0 that was never reached */
 
 /* Lost connections: rank 0 waits a moment for them, others come again; then that rank is gone. */
 static void dpari_nccl_mend(dpari_nccl_world *w)
@@ -3050,7 +3066,7 @@ static void dpari_nccl_look(dpari_nccl_world *w)
         ncclResult_t said = ncclSuccess;
         if (c->nccl != NULL && c->comm.status >= 0 &&
             w->api.CommGetAsyncError(c->nccl, &said) == ncclSuccess && said != ncclSuccess &&
-            said != ncclInProgress) {
+            said != ncclInProgress && !dpari_nccl_unnamed(c, said)) {
             (void)dpari_nccl_failed(c, "an operation under way",
                                     said == ncclInvalidArgument ? ncclInternalError : said);
         }

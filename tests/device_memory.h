@@ -30,15 +30,6 @@ static void device_release(dpar_comm *c, void *memory)
     }
 }
 
-#ifdef DEVICE_CUDA
-#include "gpu/device_cuda.h"
-#else
-
-#include <sys/mman.h>
-#include <unistd.h>
-
-enum { DEVICE_QUEUE = 4096, DEVICE_TABLES = 4 };
-
 enum {
     DEVICE_MOVE,
     DEVICE_SPAN,
@@ -91,6 +82,194 @@ typedef struct device_entry {
     dpar_optimizer optimizer;
     dpar_optimizer_piece piece;
 } device_entry;
+
+static void *device_copied(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes + 1);
+    if (to == NULL) {
+        exit(1);
+    }
+    memcpy(to, from, bytes);
+    return to;
+}
+
+/* A copy whose pointers are this entry's own. */
+static DPARI_UNUSED void device_take_optimize(device_entry *e, const dpar_mem_optimize *call)
+{
+    e->call.optimize = *call;
+    e->optimizer = *call->optimizer;
+    e->piece = *call->piece;
+    e->call.optimize.optimizer = &e->optimizer;
+    e->call.optimize.piece = &e->piece;
+}
+
+/* Each address that a call works at becomes what there() makes of it. */
+#define DEVICE_AT(pointer, type) ((pointer) = (type *)there(pointer))
+
+static void device_lists(device_entry *e, void *(*there)(const void *))
+{
+    int32_t i;
+    for (i = 0; i < e->n; i++) {
+        if (e->kind == DEVICE_MOVE) {
+            DEVICE_AT(e->call.boxes[i].to, void);
+            DEVICE_AT(e->call.boxes[i].from, void);
+        } else {
+            DEVICE_AT(e->call.spans[i].to, void);
+            DEVICE_AT(e->call.spans[i].from, const void);
+        }
+    }
+}
+
+static void device_norm_pointers(dpar_mem_norm *c, void *(*there)(const void *))
+{
+    DEVICE_AT(c->x.data, void);
+    DEVICE_AT(c->dy.data, void);
+    DEVICE_AT(c->to.data, void);
+    DEVICE_AT(c->scale, const void);
+    DEVICE_AT(c->shift, const void);
+    DEVICE_AT(c->all, const double);
+    DEVICE_AT(c->saved, double);
+    DEVICE_AT(c->sums, double);
+    DEVICE_AT(c->total, double);
+    DEVICE_AT(c->scale_gradient, double);
+    DEVICE_AT(c->shift_gradient, double);
+}
+
+static void device_optimize_pointers(device_entry *e, void *(*there)(const void *))
+{
+    e->call.optimize.optimizer = &e->optimizer;
+    e->call.optimize.piece = &e->piece;
+    DEVICE_AT(e->piece.weight, void);
+    DEVICE_AT(e->piece.gradient, const void);
+    DEVICE_AT(e->piece.m, void);
+    DEVICE_AT(e->piece.v, void);
+    DEVICE_AT(e->call.optimize.factor_at, const double);
+    DEVICE_AT(e->call.optimize.copy, void);
+    DEVICE_AT(e->call.optimize.rest, int16_t);
+}
+
+/* Those of rows that an index names. */
+static void device_row_pointers(device_entry *e, void *(*there)(const void *))
+{
+    device_call *c = &e->call;
+    switch (e->kind) {
+    case DEVICE_GATHER:
+        DEVICE_AT(c->gather.to, void);
+        DEVICE_AT(c->gather.from, const void);
+        DEVICE_AT(c->gather.index.at, const void);
+        break;
+    case DEVICE_SCATTER:
+        DEVICE_AT(c->scatter.to, void);
+        DEVICE_AT(c->scatter.from, const void);
+        DEVICE_AT(c->scatter.index.at, const void);
+        break;
+    case DEVICE_COMBINE:
+        DEVICE_AT(c->combine.to, void);
+        DEVICE_AT(c->combine.from, const void);
+        DEVICE_AT(c->combine.weight, const void);
+        DEVICE_AT(c->combine.index.at, const void);
+        break;
+    case DEVICE_DOT:
+        DEVICE_AT(c->dot.to, void);
+        DEVICE_AT(c->dot.a, const void);
+        DEVICE_AT(c->dot.b, const void);
+        DEVICE_AT(c->dot.index.at, const void);
+        break;
+    default:
+        DEVICE_AT(c->xent.logits, void);
+        DEVICE_AT(c->xent.own, void);
+        DEVICE_AT(c->xent.all, const void);
+        DEVICE_AT(c->xent.lse, double);
+        DEVICE_AT(c->xent.loss, double);
+        DEVICE_AT(c->xent.sum, dpar_cross_entropy_sum);
+        DEVICE_AT(c->xent.target.at, const void);
+    }
+}
+
+static void device_pointers(device_entry *e, void *(*there)(const void *))
+{
+    device_call *c = &e->call;
+    switch (e->kind) {
+    case DEVICE_MOVE:
+    case DEVICE_SPAN: device_lists(e, there); break;
+    case DEVICE_REDUCE:
+        DEVICE_AT(c->reduce.to, void);
+        DEVICE_AT(c->reduce.from, const void);
+        break;
+    case DEVICE_FINITE:
+        DEVICE_AT(c->finite.in, const void);
+        DEVICE_AT(c->finite.found, int64_t);
+        break;
+    case DEVICE_SQUARES:
+        DEVICE_AT(c->squares.in, const void);
+        DEVICE_AT(c->squares.sum, double);
+        break;
+    case DEVICE_CLIP:
+        DEVICE_AT(c->clip.squares, const double);
+        DEVICE_AT(c->clip.factor, double);
+        break;
+    case DEVICE_OPTIMIZE: device_optimize_pointers(e, there); break;
+    case DEVICE_MERGE:
+        DEVICE_AT(c->merge.out, void);
+        DEVICE_AT(c->merge.lse, void);
+        DEVICE_AT(c->merge.more, const void);
+        DEVICE_AT(c->merge.more_lse, const void);
+        break;
+    case DEVICE_MOMENTS:
+        DEVICE_AT(c->moments.x, const void);
+        DEVICE_AT(c->moments.to, double);
+        break;
+    case DEVICE_NORM: device_norm_pointers(&c->norm, there); break;
+    case DEVICE_QUANTIZE:
+    case DEVICE_DEQUANTIZE:
+        DEVICE_AT(c->quantize.x, void);
+        DEVICE_AT(c->quantize.code, void);
+        DEVICE_AT(c->quantize.scale, void);
+        break;
+    case DEVICE_LATER: break; /* knows its own */
+    case DEVICE_MATMUL:
+        DEVICE_AT(c->matmul.a, const void);
+        DEVICE_AT(c->matmul.b, const void);
+        DEVICE_AT(c->matmul.c, void);
+        break;
+    default: device_row_pointers(e, there);
+    }
+}
+
+/* DEVICE_OPERATION(name, member, type, number) for each operation of the table that takes one call. */
+#define DEVICE_OPERATIONS                                                                          \
+    DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)                               \
+    DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)                               \
+    DEVICE_OPERATION(squares, squares, dpar_mem_squares, DEVICE_SQUARES)                           \
+    DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)                                       \
+    DEVICE_OPERATION(gather, gather, dpar_mem_gather, DEVICE_GATHER)                               \
+    DEVICE_OPERATION(scatter, scatter, dpar_mem_scatter, DEVICE_SCATTER)                           \
+    DEVICE_OPERATION(combine, combine, dpar_mem_combine, DEVICE_COMBINE)                           \
+    DEVICE_OPERATION(dot, dot, dpar_mem_dot, DEVICE_DOT)                                           \
+    DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)                                       \
+    DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)                                   \
+    DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)                           \
+    DEVICE_OPERATION(norm, norm, dpar_mem_norm, DEVICE_NORM)                                       \
+    DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)                       \
+    DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
+
+/* The table's pointers to them. */
+#define DEVICE_FILL(m)                                                                             \
+    ((m)->move = device_move, (m)->span = device_span, (m)->reduce = device_reduce,                \
+     (m)->finite = device_finite, (m)->squares = device_squares, (m)->clip = device_clip,          \
+     (m)->optimize = device_optimize, (m)->gather = device_gather, (m)->scatter = device_scatter,  \
+     (m)->combine = device_combine, (m)->dot = device_dot, (m)->xent = device_xent,                \
+     (m)->merge = device_merge, (m)->moments = device_moments, (m)->norm = device_norm,            \
+     (m)->quantize = device_quantize, (m)->dequantize = device_dequantize)
+
+#ifdef DEVICE_CUDA
+#include "gpu/device_cuda.h"
+#else
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { DEVICE_QUEUE = 4096, DEVICE_TABLES = 4 };
 
 typedef struct device_memory {
     unsigned char *first, *second; /* the two mappings */
@@ -176,145 +355,40 @@ static void *device_there(const void *at)
 
 #define DEVICE_THERE(pointer, type) ((pointer) = (type *)device_there(pointer))
 
-static dpar_status device_index(dpar_mem_index *x)
-{
-    DEVICE_THERE(x->at, const void);
-    return DPAR_OK;
-}
-
-static dpar_status device_lists(const dpar_mem *host, device_entry *e)
-{
-    dpar_status st;
-    int32_t i;
-    if (e->kind == DEVICE_MOVE) {
-        for (i = 0; i < e->n; i++) {
-            DEVICE_THERE(e->call.boxes[i].to, void);
-            DEVICE_THERE(e->call.boxes[i].from, void);
-        }
-        st = host->move(NULL, e->call.boxes, e->n);
-        free(e->call.boxes);
-        return st;
-    }
-    for (i = 0; i < e->n; i++) {
-        DEVICE_THERE(e->call.spans[i].to, void);
-        DEVICE_THERE(e->call.spans[i].from, const void);
-    }
-    st = host->span(NULL, e->call.spans, e->n);
-    free(e->call.spans);
-    return st;
-}
-
-static dpar_status device_numbers(const dpar_mem *host, device_entry *e)
+static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
 {
     device_call *c = &e->call;
+    dpar_status st;
+    device_pointers(e, device_there);
     switch (e->kind) {
-    case DEVICE_REDUCE:
-        DEVICE_THERE(c->reduce.to, void);
-        DEVICE_THERE(c->reduce.from, const void);
-        return host->reduce(NULL, &c->reduce);
-    case DEVICE_FINITE:
-        DEVICE_THERE(c->finite.in, const void);
-        DEVICE_THERE(c->finite.found, int64_t);
-        return host->finite(NULL, &c->finite);
-    case DEVICE_SQUARES:
-        DEVICE_THERE(c->squares.in, const void);
-        DEVICE_THERE(c->squares.sum, double);
-        return host->squares(NULL, &c->squares);
-    case DEVICE_CLIP:
-        DEVICE_THERE(c->clip.squares, const double);
-        DEVICE_THERE(c->clip.factor, double);
-        return host->clip(NULL, &c->clip);
-    case DEVICE_OPTIMIZE:
-        c->optimize.optimizer = &e->optimizer;
-        c->optimize.piece = &e->piece;
-        DEVICE_THERE(e->piece.weight, void);
-        DEVICE_THERE(e->piece.gradient, const void);
-        DEVICE_THERE(e->piece.m, void);
-        DEVICE_THERE(e->piece.v, void);
-        DEVICE_THERE(c->optimize.factor_at, const double);
-        DEVICE_THERE(c->optimize.copy, void);
-        DEVICE_THERE(c->optimize.rest, int16_t);
-        return host->optimize(NULL, &c->optimize);
-    case DEVICE_NORM:
-        DEVICE_THERE(c->norm.x.data, void);
-        DEVICE_THERE(c->norm.dy.data, void);
-        DEVICE_THERE(c->norm.to.data, void);
-        DEVICE_THERE(c->norm.scale, const void);
-        DEVICE_THERE(c->norm.shift, const void);
-        DEVICE_THERE(c->norm.all, const double);
-        DEVICE_THERE(c->norm.saved, double);
-        DEVICE_THERE(c->norm.sums, double);
-        DEVICE_THERE(c->norm.total, double);
-        DEVICE_THERE(c->norm.scale_gradient, double);
-        DEVICE_THERE(c->norm.shift_gradient, double);
-        return host->norm(NULL, &c->norm);
-    case DEVICE_QUANTIZE:
-    case DEVICE_DEQUANTIZE:
-        DEVICE_THERE(c->quantize.x, void);
-        DEVICE_THERE(c->quantize.code, void);
-        DEVICE_THERE(c->quantize.scale, void);
-        return e->kind == DEVICE_QUANTIZE ? host->quantize(NULL, &c->quantize)
-                                          : host->dequantize(NULL, &c->quantize);
+    case DEVICE_MOVE:
+        st = host->move(NULL, c->boxes, e->n);
+        free(c->boxes);
+        return st;
+    case DEVICE_SPAN:
+        st = host->span(NULL, c->spans, e->n);
+        free(c->spans);
+        return st;
+    case DEVICE_REDUCE: return host->reduce(NULL, &c->reduce);
+    case DEVICE_FINITE: return host->finite(NULL, &c->finite);
+    case DEVICE_SQUARES: return host->squares(NULL, &c->squares);
+    case DEVICE_CLIP: return host->clip(NULL, &c->clip);
+    case DEVICE_OPTIMIZE: return host->optimize(NULL, &c->optimize);
+    case DEVICE_GATHER: return host->gather(NULL, &c->gather);
+    case DEVICE_SCATTER: return host->scatter(NULL, &c->scatter);
+    case DEVICE_COMBINE: return host->combine(NULL, &c->combine);
+    case DEVICE_DOT: return host->dot(NULL, &c->dot);
+    case DEVICE_XENT: return host->xent(NULL, &c->xent);
+    case DEVICE_MERGE: return host->merge(NULL, &c->merge);
+    case DEVICE_MOMENTS: return host->moments(NULL, &c->moments);
+    case DEVICE_NORM: return host->norm(NULL, &c->norm);
+    case DEVICE_QUANTIZE: return host->quantize(NULL, &c->quantize);
+    case DEVICE_DEQUANTIZE: return host->dequantize(NULL, &c->quantize);
     case DEVICE_LATER:
         c->later.run(c->later.call);
         free(c->later.call);
         return DPAR_OK;
-    default:
-        DEVICE_THERE(c->matmul.a, const void);
-        DEVICE_THERE(c->matmul.b, const void);
-        DEVICE_THERE(c->matmul.c, void);
-        return dpar_matmul_host(NULL, &c->matmul);
-    }
-}
-
-static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
-{
-    device_call *c = &e->call;
-    switch (e->kind) {
-    case DEVICE_MOVE:
-    case DEVICE_SPAN: return device_lists(host, e);
-    case DEVICE_GATHER:
-        DEVICE_THERE(c->gather.to, void);
-        DEVICE_THERE(c->gather.from, const void);
-        (void)device_index(&c->gather.index);
-        return host->gather(NULL, &c->gather);
-    case DEVICE_SCATTER:
-        DEVICE_THERE(c->scatter.to, void);
-        DEVICE_THERE(c->scatter.from, const void);
-        (void)device_index(&c->scatter.index);
-        return host->scatter(NULL, &c->scatter);
-    case DEVICE_COMBINE:
-        DEVICE_THERE(c->combine.to, void);
-        DEVICE_THERE(c->combine.from, const void);
-        DEVICE_THERE(c->combine.weight, const void);
-        (void)device_index(&c->combine.index);
-        return host->combine(NULL, &c->combine);
-    case DEVICE_DOT:
-        DEVICE_THERE(c->dot.to, void);
-        DEVICE_THERE(c->dot.a, const void);
-        DEVICE_THERE(c->dot.b, const void);
-        (void)device_index(&c->dot.index);
-        return host->dot(NULL, &c->dot);
-    case DEVICE_XENT:
-        DEVICE_THERE(c->xent.logits, void);
-        DEVICE_THERE(c->xent.own, void);
-        DEVICE_THERE(c->xent.all, const void);
-        DEVICE_THERE(c->xent.lse, double);
-        DEVICE_THERE(c->xent.loss, double);
-        DEVICE_THERE(c->xent.sum, dpar_cross_entropy_sum);
-        (void)device_index(&c->xent.target);
-        return host->xent(NULL, &c->xent);
-    case DEVICE_MERGE:
-        DEVICE_THERE(c->merge.out, void);
-        DEVICE_THERE(c->merge.lse, void);
-        DEVICE_THERE(c->merge.more, const void);
-        DEVICE_THERE(c->merge.more_lse, const void);
-        return host->merge(NULL, &c->merge);
-    case DEVICE_MOMENTS:
-        DEVICE_THERE(c->moments.x, const void);
-        DEVICE_THERE(c->moments.to, double);
-        return host->moments(NULL, &c->moments);
-    default: return device_numbers(host, e);
+    default: return dpar_matmul_host(NULL, &c->matmul);
     }
 }
 
@@ -347,16 +421,6 @@ static device_entry *device_push(int32_t kind)
     e->kind = kind;
     the_device.calls++;
     return e;
-}
-
-static void *device_copied(const void *from, size_t bytes)
-{
-    void *to = malloc(bytes + 1);
-    if (to == NULL) {
-        exit(1);
-    }
-    memcpy(to, from, bytes);
-    return to;
 }
 
 /* A kernel of the test's: run(copy of call) in its turn; there it uses DEVICE_THERE. */
@@ -392,29 +456,14 @@ static dpar_status device_span(void *ctx, const dpar_mem_span *spans, int32_t n)
         device_push(number)->call.member = *call;                                                  \
         return DPAR_OK;                                                                            \
     }
-DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)
-DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)
-DEVICE_OPERATION(squares, squares, dpar_mem_squares, DEVICE_SQUARES)
-DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)
-DEVICE_OPERATION(gather, gather, dpar_mem_gather, DEVICE_GATHER)
-DEVICE_OPERATION(scatter, scatter, dpar_mem_scatter, DEVICE_SCATTER)
-DEVICE_OPERATION(combine, combine, dpar_mem_combine, DEVICE_COMBINE)
-DEVICE_OPERATION(dot, dot, dpar_mem_dot, DEVICE_DOT)
-DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)
-DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)
-DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)
-DEVICE_OPERATION(norm, norm, dpar_mem_norm, DEVICE_NORM)
-DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)
-DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
+DEVICE_OPERATIONS
 DPARI_UNUSED DEVICE_OPERATION(matmul, matmul, dpar_matmul, DEVICE_MATMUL)
 
     static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
 {
     device_entry *e = device_push(DEVICE_OPTIMIZE);
     (void)ctx;
-    e->call.optimize = *call;
-    e->optimizer = *call->optimizer;
-    e->piece = *call->piece;
+    device_take_optimize(e, call);
     return DPAR_OK;
 }
 
@@ -427,24 +476,8 @@ static dpar_status device_wait(void *ctx)
 static void device_fill_table(dpar_mem *m)
 {
     memset(m, 0, sizeof *m);
-    m->move = device_move;
     m->wait = device_wait;
-    m->span = device_span;
-    m->reduce = device_reduce;
-    m->finite = device_finite;
-    m->squares = device_squares;
-    m->clip = device_clip;
-    m->optimize = device_optimize;
-    m->gather = device_gather;
-    m->scatter = device_scatter;
-    m->combine = device_combine;
-    m->dot = device_dot;
-    m->xent = device_xent;
-    m->merge = device_merge;
-    m->moments = device_moments;
-    m->norm = device_norm;
-    m->quantize = device_quantize;
-    m->dequantize = device_dequantize;
+    DEVICE_FILL(m);
 }
 
 /* ---- the engine: in order behind the queue, on the second mapping ---- */
@@ -545,12 +578,6 @@ static DPARI_UNUSED int64_t device_opened(int64_t result)
 {
     device_open();
     return result;
-}
-
-/* Of no meaning here: device_cuda.h */
-static DPARI_UNUSED void device_pinned(dpar_comm *c)
-{
-    (void)c;
 }
 
 /* Memory of a plan: not what is registered, which is the device's. */

@@ -613,6 +613,7 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
+        type(c_ptr) :: unposted = c_null_ptr ! has begun, and its last messages are not posted
     end type
 
     ! ==== launch ====
@@ -1065,7 +1066,7 @@ module dpar
     ! long runs are read where they lie, short ones packed by their owner
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
-    ! All zero: the defaults. The same on all ranks, but for node.
+    ! All zero: the defaults. The same on all ranks, but for node and timers.
     type, bind(c) :: dpar_halo_options
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
         ! 1: dim after dim, the last dim first, edges and corners travel in two and three steps.
@@ -1073,7 +1074,8 @@ module dpar
         ! 1: shared points alone, which several ranks hold.
         integer(c_int32_t) :: shared = 0
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
-        integer(c_int32_t) :: tag = 0 ! of the messages
+        ! of the messages; your own between begin and end have another.
+        integer(c_int32_t) :: tag = 0
         ! 1: keep the times of the report (two clock readings a phase)
         integer(c_int32_t) :: timers = 0
         ! the ranks of c that share memory with this one (dpar_mpi_node).

@@ -23,9 +23,9 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
         return dpari_say(DPAR_E_RANGE, why, "dim # has halos of # and #: 0 to 2^60 are possible", d,
                          h->low[d], h->high[d], 0);
     }
-    if (h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: at most 2^60", d, h->grid.extent[d],
-                         0, 0);
+    if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
+        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: 0 to 2^60", d, h->grid.extent[d], 0,
+                         0);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
@@ -263,9 +263,11 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     if (!h) {
         return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
     }
-    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
-                         h->grid.dims, h->grid.mesh.size, 0, 0);
+    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
+        h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
+                         h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
     }
     if (dpar_stencil_axes(h->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,

@@ -107,6 +107,7 @@ struct dpar_comm {
                             are in use; NULL: the host's. All communicators split from it have it */
     dpar_engine engine;  /* private, as all that follows */
     void *context;
+    struct dpar_halo_exchange *unposted; /* has begun, and its last messages are not posted */
 };
 
 /* All ranks have come before any goes on. */

@@ -1983,10 +1983,11 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     dpar_status st;
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
-    if (!c || !plan) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
+              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
     st = st == DPAR_OK
              ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
              : st;

@@ -95,7 +95,7 @@ typedef struct dpar_halo_field {
                                       looked at */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
-                    (dpar_halo_slab), each dense in C order */
+                    (dpar_halo_slab), each dense in C order, components last */
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank. Where c
                             has a memory of its own and messages carry all (no ranks share memory):
@@ -126,7 +126,7 @@ enum {
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
 };
 
-/* All zero: the defaults. The same on all ranks, but for node. */
+/* All zero: the defaults. The same on all ranks, but for node and timers. */
 typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
@@ -140,7 +140,8 @@ typedef struct dpar_halo_options {
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag;       /* of the messages */
+    int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
+                          have the same */
     int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
     dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
                           those of c, if its engine shares memory */
@@ -149,15 +150,16 @@ typedef struct dpar_halo_options {
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
 /* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
- * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone. Local.
- * O(pieces). */
+ * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
+ * where arrays lie. Local. O(pieces). */
 DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it (E_ARG); how long
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole
+ * pages of 4096 bytes (E_ARG); how long
  * other arrays are nobody knows but you. Staging memory comes from dpar_comm_alloc. COLLECTIVE over
  * c: all ranks give the same fields (their number, types, points, widths; E_MISMATCH else), each
  * its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages
@@ -167,7 +169,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
- * exchanges; it has no element in common with other fields (not looked at). Local, some stores.
+ * exchanges; it is as large as the old one and has no element in common with other fields (neither
+ * is looked at). Local, some stores.
  * E_ARG also when the old one is registered, so that peers may read it where it lies, and the new
  * one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -182,17 +185,18 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
  * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
  * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
- * E_ARG: another exchange of this plan has not ended (several plans may be under way at a time,
- * also over the same fields if what one writes no other reads); an op or a type that does not
- * combine. */
+ * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
+ * Several plans may be under way at a time, also over the same fields if what one writes no other
+ * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
+ * and waits for what they need. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
  * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
  * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
-/* Returns when halos are filled and own cells may be written again. Errors as begin; OK when
- * nothing is under way. */
+/* Returns when halos are filled and own cells may be written again. With several plans under way in
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. COLLECTIVE; errors as these. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);

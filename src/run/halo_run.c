@@ -605,12 +605,35 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* Do messages of this rank belong to steps that have not begun? */
+static int dpari_hx_unposted(const dpar_halo_exchange *x)
+{
+    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
+    int32_t s = x->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(x, s); s += on) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* The ranks of a node that gave up: messages of the others may never come. */
 static void dpari_hx_break_both(dpar_halo_exchange *x)
 {
     if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
         dpar_comm_abort(x->c, x->node->status, x->node->why.text);
     }
+}
+
+static void dpari_hx_over(dpar_halo_exchange *x)
+{
+    x->active = 0;
+    x->c->unposted = x->c->unposted == x ? NULL : x->c->unposted;
 }
 
 /* The exchange failed: nothing of it stays under way. */
@@ -624,26 +647,43 @@ static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
         (void)dpari_hx_settle(x);
     }
     x->messages = 0;
-    x->active = 0;
+    dpari_hx_over(x);
+    return st;
+}
+
+/* One step further than those that have begun, waiting for them if it may. OK: another has begun,
+ * or there is none. */
+static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    } else if (st == DPAR_OK) {
+        dpari_hx_over(x);
+    }
+    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+}
+
+/* Messages of two plans meet in the order in which they are posted, on all ranks the same: of the
+ * one that began before, all come before those of the next. */
+static dpar_status dpari_hx_post_rest(dpar_comm *c)
+{
+    dpar_halo_exchange *before = c->unposted;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && before && before->active && dpari_hx_unposted(before)) {
+        st = dpari_hx_on(before, 1);
+    }
+    c->unposted = NULL;
     return st;
 }
 
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
-    for (;;) {
-        dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
-        if (st == DPAR_MORE) {
-            return st;
-        }
-        if (st == DPAR_OK && !dpari_hx_has(x, x->next)) {
-            x->active = 0;
-            return st;
-        }
-        st = st == DPAR_OK ? dpari_hx_begin_step(x, x->next) : st;
-        if (st != DPAR_OK) {
-            return dpari_hx_drop(x, st);
-        }
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && x->active) {
+        st = dpari_hx_on(x, wait);
     }
+    return st;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------
@@ -664,6 +704,10 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
+    st = dpari_hx_post_rest(x->c);
+    if (st != DPAR_OK) {
+        return st;
+    }
     if (mode == DPAR_HALO_FORWARD) {
         dpari_hx_ask(x);
     }
@@ -683,6 +727,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
         st = dpari_hx_begin_step(x, x->next);
     }
+    x->c->unposted = st == DPAR_OK && dpari_hx_unposted(x) ? x : NULL;
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 

@@ -64,13 +64,14 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     dpar_halo_options o;
     dpar_halo_choice best;
     dpar_status st = DPAR_OK;
+    dpar_why said;
     int32_t i, k;
     dpari_zero(&o, sizeof o);
     dpari_zero(&best, sizeof best);
     o = options ? *options : o;
     o.timers = 0;
-    if (!c || !choice || !fields) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, fields or result is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
@@ -81,12 +82,18 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, NULL);
+        said.text[0] = 0;
+        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = choice ? st : dpari_say(DPAR_E_ARG, &said, "halo: choice is NULL", 0, 0, 0, 0);
+        st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
         }
-        st = st == DPAR_OK ? dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why) : st;
+        if (st != DPAR_OK) {
+            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        }
+        st = dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }

@@ -22,11 +22,13 @@ on_target() { # which wing is off, target
         -Wno-frame-larger-than -D$off -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Wno-unknown-warning-option -Wno-avr-rtlib-linking-quirks -Os unit.c $emit
 }
 set -- # avr first: it takes no time and has an int of 16 bits, as msp430
-for off in DPAR_ALL DPAR_NO_SHOW DPAR_NO_COST; do
-    for target in avr msp430 armv6m-none-eabi wasm32 s390x-linux-gnu riscv64 mips x86_64-pc-windows-msvc i386; do
-        set -- "$@" "$off $target"
-    done
+for target in avr msp430 armv6m-none-eabi wasm32 s390x-linux-gnu riscv64 mips x86_64-pc-windows-msvc i386; do
+    set -- "$@" "DPAR_ALL $target"
 done
+for target in avr armv6m-none-eabi i386; do
+    set -- "$@" "DPAR_NO_COST $target"
+done
+set -- "$@" 'DPAR_NO_SHOW msp430'
 if have avr-gcc; then
     for off in DPAR_ALL DPAR_NO_COST; do
         set -- "$@" "$off avr-gcc"

@@ -16,7 +16,8 @@ typedef struct device_memory {
     int64_t pieces; /* that were not given back; 0: all of it is free again */
     int64_t calls;
     dpar_cuda gpu;
-    dpar_mem table;
+    dpar_mem table, real; /* what strategies are given, and what does the work */
+    dpar_engine engine;   /* the communicator's own */
     cudaStream_t stream;
     dpar_comm *host; /* over which it was made */
 } device_memory;
@@ -42,6 +43,85 @@ static void device_end(void)
     memset(&the_device, 0, sizeof the_device);
 }
 
+/* ---- the table: each address that it is given is one that the device reaches ---- */
+
+static void *device_reached(const void *at)
+{
+    struct cudaPointerAttributes about;
+    if (at != NULL) {
+        device_right(cudaPointerGetAttributes(&about, at));
+        if (about.type == cudaMemoryTypeUnregistered) {
+            printf("memory of the host that the device does not reach: %p\n", (void *)(uintptr_t)at);
+            fflush(stdout);
+            abort(); /* a debugger says who gave it */
+        }
+    }
+    return (void *)(uintptr_t)at;
+}
+
+#define DEVICE_OPERATION(name, member, type, number)                                               \
+    static dpar_status device_##name(void *ctx, const type *call)                                  \
+    {                                                                                              \
+        device_entry e;                                                                            \
+        e.kind = number;                                                                           \
+        e.call.member = *call;                                                                     \
+        device_pointers(&e, device_reached);                                                       \
+        return the_device.real.name(ctx, call);                                                    \
+    }
+DEVICE_OPERATIONS
+
+static dpar_status device_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+{
+    device_entry e;
+    e.kind = DEVICE_MOVE;
+    e.n = n;
+    e.call.boxes = (dpar_mem_box *)device_copied(boxes, (size_t)n * sizeof *boxes);
+    device_pointers(&e, device_reached);
+    free(e.call.boxes);
+    return the_device.real.move(ctx, boxes, n);
+}
+
+static dpar_status device_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+{
+    device_entry e;
+    e.kind = DEVICE_SPAN;
+    e.n = n;
+    e.call.spans = (dpar_mem_span *)device_copied(spans, (size_t)n * sizeof *spans);
+    device_pointers(&e, device_reached);
+    free(e.call.spans);
+    return the_device.real.span(ctx, spans, n);
+}
+
+static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
+{
+    device_entry e;
+    e.kind = DEVICE_OPTIMIZE;
+    device_take_optimize(&e, call);
+    device_pointers(&e, device_reached);
+    return the_device.real.optimize(ctx, call);
+}
+
+/* ---- the communicator: what strategies take from it is page-locked, as the test's arrays are,
+ * which the test's own kernels work in ---- */
+
+static void device_wrap(dpar_comm *c);
+
+static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    const dpar_status st = the_device.engine.split(c, color, key, out);
+    if (st == DPAR_OK && *out != NULL) {
+        device_wrap(*out);
+    }
+    return st;
+}
+
+static void device_wrap(dpar_comm *c)
+{
+    c->engine.alloc = device_alloc;
+    c->engine.release = device_release;
+    c->engine.split = device_split;
+}
+
 /* The same ranks over NCCL; all strategies on it work in the device's memory. */
 static dpar_comm *device_take(dpar_comm *c)
 {
@@ -57,7 +137,9 @@ static dpar_comm *device_take(dpar_comm *c)
     memset(&g, 0, sizeof g);
     g.stream = the_device.stream;
     CHECK_INT(dpar_cuda_open(&the_device.gpu, &g, &why), DPAR_OK);
-    dpar_cuda_mem(&the_device.gpu, &the_device.table);
+    dpar_cuda_mem(&the_device.gpu, &the_device.real);
+    the_device.table = the_device.real;
+    DEVICE_FILL(&the_device.table);
     memset(&o, 0, sizeof o);
     o.stream = the_device.stream;
     o.mem = &the_device.table;
@@ -70,6 +152,8 @@ static dpar_comm *device_take(dpar_comm *c)
     the_device.host = c;
     device_right(
         cudaHostAlloc((void **)&the_device.first, the_device.bytes, cudaHostAllocPortable));
+    the_device.engine = made->engine;
+    device_wrap(made);
     return made;
 }
 
@@ -105,13 +189,6 @@ static DPARI_UNUSED void device_free(void *at)
     } else if (--the_device.pieces == 0) {
         the_device.used = 0;
     }
-}
-
-/* What strategies take from c is page-locked memory too: the test's kernels work in it. */
-static DPARI_UNUSED void device_pinned(dpar_comm *c)
-{
-    c->engine.alloc = device_alloc;
-    c->engine.release = device_release;
 }
 
 static DPARI_UNUSED void *device_there(const void *at)

@@ -714,6 +714,18 @@ static void nap(double s)
     dpari_os_sleep(s);
 }
 
+/* What is to go wrong from now on, where it can be ordered (fake/nccl.h); the real one has no such
+ * function. */
+static void fail_as(const char *list)
+{
+    void (*fail)(const char *) = NULL;
+    if (stand_in()) {
+        CHECK(dpari_nccl_symbol(dpari_nccl_ctx_of(state.nccl)->world->api.library, "fake_nccl_fail",
+                                &fail));
+        fail(list);
+    }
+}
+
 static void begin_soon(dpar_comm *c, double timeout_s)
 {
     dpar_nccl_options o;
@@ -754,7 +766,8 @@ static int late(dpar_comm *c, void *arg)
     dpar_status st;
     (void)arg;
     begin_soon(c, 5);
-    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 3, DPAR_F32, DPAR_SUM, NULL),
+    /* as long as the one below: NCCL connects there */
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 1000, DPAR_F32, DPAR_SUM, NULL),
               DPAR_OK);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     state.nccl->timeout_s = 0.6;
@@ -922,6 +935,9 @@ static int dies(dpar_comm *c, void *arg)
     (void)arg;
     begin_soon(c, 20);
     CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &second), DPAR_OK);
+    if (c->rank != 1) { /* what NCCL itself hears of it, before anyone knows who is gone */
+        fail_as("async:ncclAllReduce:1:6");
+    }
     CHECK_INT(dpar_barrier(second, NULL), DPAR_OK);
     if (c->rank == 1) {
         _exit(0);
@@ -974,10 +990,7 @@ static int injected(dpar_comm *c, void *arg)
 #endif
         }
     } else {
-        void (*fail)(const char *);
-        CHECK(dpari_nccl_symbol(dpari_nccl_ctx_of(state.nccl)->world->api.library, "fake_nccl_fail",
-                                &fail));
-        fail(what);
+        fail_as(what);
     }
     st = dpar_all_reduce(state.nccl, state.in, state.out, 8, DPAR_F32, DPAR_SUM, NULL);
     began = dpari_os_now();

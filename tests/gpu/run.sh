@@ -320,7 +320,7 @@ one() {
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
-    *) FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
+    *) run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
     esac
 }
 items=

@@ -455,6 +455,17 @@ static void train(model *m, int from, int to, int me, int wire)
     }
 }
 
+/* Strategies read what the device reaches. */
+static dpar_status set_to(dpar_fsdp *f, int32_t i, const void *values, int64_t bytes)
+{
+    void *there = device_zeroed(bytes + 1);
+    dpar_status st;
+    memcpy(there, values, (size_t)bytes);
+    st = dpar_fsdp_set(f, i, there);
+    device_free(there);
+    return st;
+}
+
 static void open_model(model *m, uint64_t seed)
 {
     dpar_why why;
@@ -473,7 +484,7 @@ static void open_model(model *m, uint64_t seed)
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
     reference_open(m, seed);
     for (i = 0; i < m->params; i++) {
-        CHECK_INT(dpar_fsdp_set(m->f, i, m->whole[i][0]), DPAR_OK);
+        CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)), DPAR_OK);
     }
 }
 
@@ -1068,7 +1079,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
             for (e = 0; e < chain_numel(l, j); e++) {
                 float_put(values, e, o.type, p.w[l][j][e]);
             }
-            CHECK_INT(dpar_fsdp_set(f, 2 * l + j, values), DPAR_OK);
+            CHECK_INT(set_to(f, 2 * l + j, values, numel[2 * l + j] * dpar_type_bytes(o.type)), DPAR_OK);
         }
     }
     for (t = 1; t <= STEPS; t++) {

@@ -975,6 +975,32 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
     CHECK(strcmp(why.text, said) == 0);
 }
 
+/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told. */
+static void no_result(dpar_comm *c, const dpar_halo_field *f)
+{
+    const int last = c->rank == c->size - 1;
+    unsigned char usual[1 << 16];
+    void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
+    dpar_halo_exchange *x = NULL;
+    dpar_halo_choice best;
+    dpar_why why;
+    CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &x, &why),
+              DPAR_E_ARG);
+    CHECK(strstr(why.text, "halo: plan is NULL") != NULL);
+    CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &best, &why),
+              DPAR_E_ARG);
+    CHECK(strstr(why.text, "halo: choice is NULL") != NULL);
+    why.text[0] = 0;
+    if (last) {
+        CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, f, 1, NULL, &best, &why),
+                  DPAR_E_MISMATCH);
+    } else {
+        CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why),
+                  DPAR_E_MISMATCH);
+    }
+    CHECK(strstr(why.text, "called another operation") != NULL);
+}
+
 static void disagreements(dpar_comm *c)
 {
     const int last = c->rank == c->size - 1;
@@ -991,6 +1017,7 @@ static void disagreements(dpar_comm *c)
     f[0].data = at;
     f[1].data = more;
     another_operation(c, f);
+    no_result(c, f);
     differs(c, f, last ? 2 : 1, NULL, "halo: the number of fields", "1", "2");
     o.way = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
     differs(c, f, 1, &o, "halo: options.way", "0", "2");

@@ -1058,10 +1058,6 @@ static void replicas(dpar_comm *c)
     order.micros = 2 * half;
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
-#ifdef DEVICE_MEMORY
-    device_pinned(line);
-    device_pinned(pair);
-#endif
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
     begin(j, line, &l.s, 1);
@@ -1125,10 +1121,6 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     order.micros = 2 * half;
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
-#ifdef DEVICE_MEMORY
-    device_pinned(line);
-    device_pinned(pair);
-#endif
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
     begin(j, line, &l.s, 1);
@@ -1520,7 +1512,6 @@ static int everything(dpar_comm *c, void *arg)
 #ifdef DEVICE_MEMORY
     device_begin((size_t)1 << 22);
     c = device_take(c);
-    device_pinned(c);
 #endif
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
         int32_t of_rule = 0;

@@ -146,7 +146,11 @@ static double number(uint32_t a, int64_t i)
 /* The host's, which devices reach too. */
 static void *reached(int64_t n)
 {
+#ifdef DEVICE_CUDA
+    void *a = the_device.first != NULL ? device_zeroed((n + 1) * 8) : calloc((size_t)n + 1, 8);
+#else
     void *a = calloc((size_t)n + 1, sizeof(double));
+#endif
     if (a == NULL) {
         exit(1);
     }
@@ -718,8 +722,8 @@ static int feature_cases(dpar_comm *c)
     int bad = 0;
     for (i = 0; i < 5; i++) {
         for (n = 0; n <= MOST; n++) {
-            double whole[ROWS * MOST + 1], own[ROWS * MOST + 1], back[ROWS * MOST + 1];
-            double scratch[ROWS * MOST + 1];
+            double *whole = (double *)fresh(ROWS * MOST), *own = (double *)fresh(ROWS * MOST);
+            double *back = (double *)fresh(ROWS * MOST), *scratch = (double *)fresh(ROWS * MOST);
             int64_t counts[MOST_RANKS], l, g;
             dpar_split cut;
             dpar_tensor t;
@@ -741,6 +745,10 @@ static int feature_cases(dpar_comm *c)
             bad += sent(c, 1, DPAR_ALL_GATHER, 8 * ROWS * n, "r");
             look_ends(c);
             bad += memcmp(whole, back, (size_t)(ROWS * n) * sizeof *back) != 0;
+            free(whole);
+            free(own);
+            free(back);
+            free(scratch);
         }
     }
     return bad;
@@ -886,6 +894,7 @@ static int entropy_differs(const dpar_tensor *t, const dpar_cross_entropy *e, co
                            void *scratch)
 {
     const int64_t all = e->vocab.count + e->vocab.added, rows = dpar_vocab_rows(&e->vocab);
+    dpar_cross_entropy_sum *sum = (dpar_cross_entropy_sum *)reached(sizeof *sum / sizeof(double));
     double *x = (double *)(uintptr_t)logits, slope[2];
     int64_t k;
     int bad = 0, side;
@@ -894,19 +903,18 @@ static int entropy_differs(const dpar_tensor *t, const dpar_cross_entropy *e, co
         const int64_t row = dpar_vocab_row(&e->vocab, t->comm->rank, id), at = token * rows + row;
         const double before = row >= 0 ? x[at] : 0.0;
         for (side = 0; side < 2; side++) {
-            dpar_cross_entropy_sum sum;
             if (row >= 0) {
                 x[at] = before + (side ? 1e-4 : -1e-4);
             }
-            bad +=
-                dpar_cross_entropy_forward(t, e, x, targets, lse, NULL, &sum, scratch) != DPAR_OK;
-            slope[side] = sum.loss + sum.z;
+            bad += dpar_cross_entropy_forward(t, e, x, targets, lse, NULL, sum, scratch) != DPAR_OK;
+            slope[side] = sum->loss + sum->z;
         }
         if (row >= 0) {
             x[at] = before;
         }
         bad += !(fabs((slope[1] - slope[0]) / 2e-4 - gradient[token * all + id]) < 1e-6);
     }
+    free(sum);
     return bad;
 }
 
@@ -938,8 +946,8 @@ static int entropy_case(dpar_comm *c, const words *s)
     double *want_loss = (double *)fresh(n), *loss = (double *)fresh(n), *lse = (double *)fresh(n);
     int32_t *targets = (int32_t *)reached(n);
     void *logits = fresh(n * rows), *scratch;
+    dpar_cross_entropy_sum *sum = (dpar_cross_entropy_sum *)reached(sizeof *sum / sizeof(double));
     dpar_cross_entropy e;
-    dpar_cross_entropy_sum sum;
     dpar_tensor t;
     int64_t i, j, counted = 0, counts[MOST_RANKS];
     double total = 0.0;
@@ -967,7 +975,7 @@ static int entropy_case(dpar_comm *c, const words *s)
         bad += entropy_differs(&t, &e, logits, targets, want, n, lse, scratch);
         bad += sent(c, 6, DPAR_ALL_GATHER, 6 * 24 * n * c->size, "rrrrrr");
     }
-    bad += dpar_cross_entropy_forward(&t, &e, logits, targets, lse, loss, &sum, scratch) != DPAR_OK;
+    bad += dpar_cross_entropy_forward(&t, &e, logits, targets, lse, loss, sum, scratch) != DPAR_OK;
     bad += sent(c, 1, DPAR_ALL_GATHER, (s->type == DPAR_F64 ? 24 : 12) * n * c->size, "r");
     dpar_cross_entropy_backward(&t, &e, logits, targets, lse, 0.25);
     bad += sent(c, 0, 0, 0, "");
@@ -976,7 +984,7 @@ static int entropy_case(dpar_comm *c, const words *s)
     for (i = 0; i < n; i++) {
         total += loss[i];
     }
-    bad += sum.tokens != counted || !(fabs(sum.loss + sum.z - total) <= 1e-12 * (1.0 + total));
+    bad += sum->tokens != counted || !(fabs(sum->loss + sum->z - total) <= 1e-12 * (1.0 + total));
     if (bad > 0) {
         printf(
             "rank %d of %d: cross-entropy of %lld + %lld, %lld tokens, type %d smoothing %g z %g "
@@ -989,6 +997,7 @@ static int entropy_case(dpar_comm *c, const words *s)
     free(want_loss);
     free(loss);
     free(lse);
+    free(sum);
     free(targets);
     free(logits);
     free(scratch);

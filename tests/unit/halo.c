@@ -361,10 +361,14 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
     } while (0)
     REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
-            "a grid of 0 dims on 0 ranks: dpar_layout_init makes it");
-    REFUSED(h.grid.dims = 9, DPAR_E_ARG, "a grid of 9 dims on 6 ranks: dpar_layout_init makes it");
-    REFUSED(h.grid.dims = -1, DPAR_E_ARG,
-            "a grid of -1 dims on 6 ranks: dpar_layout_init makes it");
+            "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
+#define GRID(dims, axes)                                                                           \
+    "a grid of " dims " dims on 6 ranks along " axes " axes: dpar_layout_init makes it"
+    REFUSED(h.grid.dims = 9, DPAR_E_ARG, GRID("9", "2"));
+    REFUSED(h.grid.dims = -1, DPAR_E_ARG, GRID("-1", "2"));
+    REFUSED(h.grid.mesh.axes = -1, DPAR_E_ARG, GRID("2", "-1"));
+    REFUSED(h.grid.mesh.axes = DPAR_MAX_AXES + 1, DPAR_E_ARG, GRID("2", "9"));
+    REFUSED(h.grid.extent[0] = -3, DPAR_E_RANGE, "dim 0 has -3 cells: 0 to 2^60");
     REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
     REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
             "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");

@@ -1271,9 +1271,10 @@ struct host_task : task {
     {
         close_device();
         m().lock.unlock();
-        in_host_function = true;
-        fn(user);
-        in_host_function = false;
+        std::thread([this] { // as CUDA does: never the caller's
+            in_host_function = true;
+            fn(user);
+        }).join();
         m().lock.lock();
         return stage::done;
     }
