@@ -1236,6 +1236,17 @@ static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
     return rest < 0 ? 0 : rest < block ? rest : block;
 }
 
+/* Does each rank get as much as it gives? Only then are equal addresses one array: who gives
+ * nothing may name the one that it fills. */
+static int dpari_nccl_swaps(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    int32_t r;
+    dpari_nccl_pieces(c, call);
+    for (r = 0; r < c->comm.size && c->piece[r].give == c->piece[r].take; r++) {
+    }
+    return r == c->comm.size;
+}
+
 /* all_to_all in place: what comes goes to scratch, and from there to where what went was. */
 static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
 {
@@ -1452,7 +1463,7 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
         return;
     } else if (reduces && x->c->world->options.exact && dpari_is_float(call->type)) {
         dpari_nccl_reduce_exactly(x);
-    } else if (kind == DPAR_ALL_TO_ALL && call->in == call->out) {
+    } else if (kind == DPAR_ALL_TO_ALL && call->in == call->out && dpari_nccl_swaps(x->c, call)) {
         dpari_nccl_exchange_in_place(x);
     } else if (pairs && (call->varies || x->api->AlltoAll == NULL)) {
         dpari_nccl_exchange(x);
