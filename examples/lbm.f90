@@ -69,7 +69,7 @@
 !
 ! Exit code: 0 fine, 1 an error, 2 bad input (one sentence on stderr).
 module cavity
-    use, intrinsic :: iso_fortran_env, only: error_unit
+    use, intrinsic :: iso_fortran_env, only: error_unit, output_unit
     use dpar
     implicit none
     integer, parameter :: q = 18, fields = 18, wp = c_double
@@ -658,6 +658,10 @@ contains
         fault = ""
         do i = 1, command_argument_count()
             call get_command_argument(i, word, length)
+            if (word == "--help" .or. word == "-h") then
+                write (output_unit, '(a)') usage
+                stop
+            end if
             if (length > len(word)) fault = "no setting is as long as '" // word // "...'"
             if (fault == "" .and. again(i)) fault = "'" // trim(word) // "' is the second of its kind"
             if (fault == "") call setting(s, word, fault)

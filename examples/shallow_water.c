@@ -82,7 +82,7 @@ static const char help[] =
     "  --rows N        cells from pole to pole, 8 to 4096, twice as many around (default 64)\n"
     "  --days D        where to end, 0.001 to 10000 (default 5)\n"
     "  --table         case 2 on N/4, N/2 and N rows: how fast the error falls\n"
-    "  --ranks N       processes, 1 to 64 (default 1); under mpirun its -np\n"
+    "  --ranks N       processes, 1 to 64 (default 1); built with -DUSE_MPI: mpirun's -np\n"
     "  --grid AxB      blocks from south to north, from west to east (default: least traffic)\n"
     "  --every HOURS   reports, frames and checkpoints also under way (default: at the end)\n"
     "  --frames PREFIX pictures of the surface, PREFIX0000.ppm and so on by the hour\n"

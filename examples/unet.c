@@ -51,7 +51,7 @@ static const char help[] =
     "  unet [--ranks N] [--tiles PxQ] [--dp D] [options]\n"
     "  mpirun -np N unet ...          built with -DUSE_MPI\n"
     "\n"
-    "  --ranks N      ranks, 1 to 64 (default: as many as tiles and dp say, else 2)\n"
+    "  --ranks N      ranks, 1 to 64 (default: tiles times dp, two tiles if none are given)\n"
     "  --tiles PxQ    parts of the rows (latitudes) and of the columns (longitudes)\n"
     "  --dp D         copies of the network, each with its own sample (default 1)\n"
     "  --size WxH     columns and rows, 8 to 8192 each (default 1440x720)\n"
@@ -1513,7 +1513,7 @@ static int read_arguments(int argc, char **argv, int ranks, options *o)
             return complain("options begin with --, this does not:", argv[i]);
         }
         if (i + 1 == argc) {
-            return complain("a value is missing (see --help) after", argv[i]);
+            return complain("no such option, or its value is missing (see --help):", argv[i]);
         }
         bad = read_option(o, argv[i], argv[i + 1]);
         if (bad) {

@@ -1901,16 +1901,19 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* This rank's arrays: can peers read them where they lie? */
-static void dpari_hx_own_arrays(dpar_halo_exchange *x)
+/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
+ * that is asked for, and else none. */
+static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
 {
-    const int shares = x->world && x->options.way != DPAR_HALO_PACKED;
+    const int32_t way = x->options.way;
+    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
     int32_t i;
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
         x->array[i].reach[0] =
-            shares && !x->array[i].elsewhere && f->data && dpari_ref(x->world, f->data, 1) != 0;
+            shares && !x->array[i].elsewhere && f->data &&
+            (later || dpari_ref(x->world, f->data, 1) != 0);
         x->array[i].reach[1] =
             shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }
@@ -2020,7 +2023,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     }
     x->forward = z.forward;
     x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
-    dpari_hx_own_arrays(x);
+    dpari_hx_own_arrays(x, later);
     dpari_hx_mark_peers(x);
     st = dpari_hx_plan(x, why);
     if (st == DPAR_OK) {
@@ -2062,7 +2065,7 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_say(DPAR_E_ARG, &x->c->why,
-                         "bind of field #: it was planned in registered memory, where peers may "
+                         "field #: it was planned in memory of dpar_comm_alloc, where peers may "
                          "read it; this is none",
                          f, 0, 0, 0);
     }

@@ -112,7 +112,11 @@ struct dpar_spatial {
     dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
                                             Sum over ranks (dpar_all_reduce) is yours */
     void *user;
-    const dpar_halo_options *options; /* how halos travel; NULL: defaults */
+    const dpar_halo_options *options; /* how halos travel; NULL: defaults. Boxes are packed,
+                                         wherever arrays lie. With way DPAR_HALO_DIRECT long runs
+                                         are read where they lie: in and in_gradient are then
+                                         memory of dpar_comm_alloc in each step, on all ranks
+                                         (E_ARG) */
 };
 
 /* ---- one dim; local ---- */
@@ -165,7 +169,8 @@ typedef struct dpar_spatial_plan {
     unsigned char *constants; /* on a device */
 } dpar_spatial_plan;
 
-/* The memory of one step; a rank without points gives NULLs. */
+/* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
+ * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
     void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
                                        Backward: as forward left it; NULL if no kernel reads it */

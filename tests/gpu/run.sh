@@ -174,7 +174,8 @@ parts='standins nccl_part cuda_part'
 if has dpar_cuda.h && has dpar_nccl.h; then
     if [ -n "$nccl_library" ] && [ -n "$cuda" ]; then
         parts="$parts nvcc_cuda nvcc_loads nvcc_linked"
-        for name in $nvcc_programs; do programs="nvcc_$name nvcc_${name}_whole $programs"; done
+        for name in $nvcc_programs; do programs="nvcc_$name $programs"; done
+        programs="nvcc_stencil_whole nvcc_train_gpt_whole $programs"
     else
         skipped "$(echo $nvcc_programs) by nvcc" "$missing"
     fi
@@ -320,7 +321,7 @@ one() {
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
-    *) run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
+    *) FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
     esac
 }
 items=

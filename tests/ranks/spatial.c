@@ -681,7 +681,7 @@ static int volume(const dpar_box *b)
     return b->dims > 0 ? (int)dpar_box_volume(b) : 0;
 }
 
-/* Memory that peers reach (halos are read where they lie), or not (they are packed); of nothing now
+/* Memory that peers reach (with way DIRECT halos are read where they lie), or not; of nothing now
  * and then none. */
 static double *grab(const work *w, int64_t n)
 {
@@ -851,8 +851,40 @@ static int least_keys(const work *w, const dpar_spatial_plan *p)
 static long cases;
 
 /* Returns how much was wrong. */
+/* A plan may lie in either kind of memory, whatever the arrays are (arrays_of). */
+static int is_plan_registered(const test_case *t)
+{
+#ifdef DEVICE_MEMORY
+    return t == NULL;
+#else
+    return t->n[0] / 2 % 2;
+#endif
+}
+
+static void *memory_of_plan(dpar_comm *c, const test_case *t, int64_t bytes)
+{
+    void *memory = NULL;
+    if (!is_plan_registered(t)) {
+        return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
+    }
+    if (dpar_comm_alloc(c, bytes + 64, &memory) != DPAR_OK) {
+        exit(1);
+    }
+    return memory;
+}
+
+static void forget_plan(dpar_comm *c, const test_case *t, void *memory)
+{
+    if (is_plan_registered(t)) {
+        dpar_comm_release(c, memory);
+    } else {
+        free(memory);
+    }
+}
+
 static int run_case(dpar_comm *c, const test_case *t)
 {
+    dpar_halo_options direct;
     dpar_spatial s;
     dpar_spatial_plan *plan = NULL;
     dpar_why why;
@@ -865,12 +897,20 @@ static int run_case(dpar_comm *c, const test_case *t)
     w.c = c;
     w.t = t;
     textbook_all(&w);
-    if (!describe(&w, &s, &why) || ON_DEVICE(dpar_spatial_bytes(c, &s, &bytes, &why)) != DPAR_OK) {
+    bad = !describe(&w, &s, &why);
+#ifndef DEVICE_MEMORY
+    memset(&direct, 0, sizeof direct);
+    direct.way = DPAR_HALO_DIRECT;
+    s.options = t->n[0] % 4 == 1 ? &direct : NULL; /* of those whose arrays peers reach */
+#else
+    (void)direct;
+#endif
+    if (bad || ON_DEVICE(dpar_spatial_bytes(c, &s, &bytes, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
     bad = bad > 0 ? bad : boxes(&w, &s);
-    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
+    memory = memory_of_plan(c, t, bytes);
     if (bad == 0 && ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
@@ -891,7 +931,7 @@ static int run_case(dpar_comm *c, const test_case *t)
                t->s[1], t->d[0], t->d[1], t->low[0], t->high[0], t->low[1], t->high[1], t->pad[0],
                t->pad[1], t->outputs, t->rule, t->last, bad);
     }
-    free(memory);
+    forget_plan(c, t, memory);
     textbook_free(&w);
     if (c->rank == 0) {
         cases++;
