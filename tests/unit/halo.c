@@ -337,6 +337,29 @@ static void test_too_many_points(void)
     CHECK_INT(dpar_halo_compact(&h, 0), -1);
 }
 
+/* A mesh may have as many axes as there are. */
+static void test_most_axes(void)
+{
+    static const int64_t extent[] = {12, 5};
+    const char *names[DPAR_MAX_AXES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    int32_t sizes[DPAR_MAX_AXES], i;
+    dpar_placement p[DPAR_MAX_AXES];
+    dpar_mesh mesh;
+    dpar_halo h;
+    dpar_box own;
+    memset(&h, 0, sizeof h);
+    for (i = 0; i < DPAR_MAX_AXES; i++) {
+        sizes[i] = i == 0 ? 6 : 1;
+        p[i] = i == 0 ? dpar_shard(0) : dpar_replicate();
+    }
+    CHECK_INT(dpar_mesh_init(&mesh, DPAR_MAX_AXES, names, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    h.low[0] = h.high[0] = 1;
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    CHECK(dpar_halo_owned(&h, 5, &own));
+    CHECK_INT(own.lo[0], 10);
+}
+
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
@@ -427,6 +450,7 @@ static void test_refusals(void)
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */
 int main(void)
 {
+    test_most_axes();
     test_refusals();
     test_ragged();
     test_order();
