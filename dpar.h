@@ -4340,19 +4340,19 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole
- * pages of 4096 bytes (E_ARG); how long other arrays are nobody knows but you. Staging memory comes from dpar_comm_alloc. COLLECTIVE over
- * c: all ranks give the same fields (their number, types, points, widths; E_MISMATCH else), each
- * its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages
- * a peer: once, not each step. */
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
+ * of 4096 bytes (E_ARG); how long other arrays are nobody knows but you. Staging memory comes from
+ * dpar_comm_alloc. COLLECTIVE over c: all ranks give the same fields (their number, types, points,
+ * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
+ * all ranks. Costs some messages a peer: once, not each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it is as large as the old one and has no element in common with other fields (neither
- * is looked at). Local, some stores. E_ARG also when the old one is registered, so that peers may read it where it lies, and the new
- * one is not. */
+ * is looked at). Local, some stores. E_ARG also when the old one is registered, so that peers may
+ * read it where it lies, and the new one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
