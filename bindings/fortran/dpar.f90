@@ -1089,7 +1089,8 @@ module dpar
         ! blocks between the two, at most, along any mesh axis.
         integer(c_int32_t) :: hops = 0
         integer(c_int64_t) :: pieces = 0 ! boxes
-        integer(c_int64_t) :: bytes = 0 ! on the wire
+        ! on the wire; with way MESSAGES in one message, one a step where ordered
+        integer(c_int64_t) :: bytes = 0
         integer(c_int64_t) :: direct = 0 ! of them read where they lie
         integer(c_int64_t) :: runs = 0 ! pieces of memory in one piece
     end type

@@ -215,7 +215,7 @@ typedef struct dpar_halo_traffic {
     int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
     int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
     int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire */
+    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
     int64_t direct; /* of them read where they lie */
     int64_t runs;   /* pieces of memory in one piece */
 } dpar_halo_traffic;
