@@ -266,7 +266,7 @@ DPAR_API void dpar_text_column(dpar_text *t, size_t column);
  * caller refuses. */
 DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value);
 
-/* ==== base/json.h ==== */
+/* ==== cost/json.h ==== */
 
 /* json - a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
  * nesting at most 64 deep, O(1) state. Errors name line and column. */
@@ -309,7 +309,7 @@ DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes);
  * column otherwise. O(length of the item). */
 DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why);
 
-/* ==== base/random.h ==== */
+/* ==== train/random.h ==== */
 
 /* random - numbers from counters: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Number
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
@@ -1637,7 +1637,7 @@ DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, u
 DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i);
 DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v);
 
-/* ==== order/schedule.h ==== */
+/* ==== schedule/schedule.h ==== */
 
 /* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
  * caller's memory; and its text, the CSV that PyTorch's pipelining reads and writes. */
@@ -1737,7 +1737,7 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size
  * written reads back as the same actions. O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
 
-/* ==== order/generate.h ==== */
+/* ==== schedule/generate.h ==== */
 
 /* generate - the published pipeline orders, each from one small description: who computes what
  * after what. Messages come later, by lowering; times too, by simulation. */
@@ -1851,7 +1851,7 @@ DPAR_API const char *dpar_order_name(int32_t rule);
  * names. */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
-/* ==== order/lower.h ==== */
+/* ==== schedule/lower.h ==== */
 
 /* lower - passes over schedules, from a list of computations to one that a runner executes: when a
  * stage's parameters are gathered and let go, when its gradients are reduced, which message goes
@@ -1922,7 +1922,7 @@ DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule 
                                         int32_t channel_class, void *mem, int64_t bytes,
                                         dpar_why *why);
 
-/* ==== order/check.h ==== */
+/* ==== schedule/check.h ==== */
 
 /* check - is a schedule right, and does it come to its end on a given transport? */
 
@@ -1995,7 +1995,7 @@ DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t tra
                                              int32_t room, int64_t *stuck, void *mem, int64_t bytes,
                                              dpar_why *why);
 
-/* ==== order/steps.h ==== */
+/* ==== schedule/steps.h ==== */
 
 /* steps - what a runner needs of a schedule: buffers for everything, as few as there can be, and
  * the next thing to do. */
@@ -2055,7 +2055,7 @@ DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const 
  * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
 DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task);
 
-/* ==== order/simulate.h ==== */
+/* ==== schedule/simulate.h ==== */
 
 /* simulate - what a schedule costs: when each action starts and ends, how long the whole takes,
  * where ranks stand idle and why, what bounds it, and the memory that it holds. In whole numbers:
@@ -2207,7 +2207,7 @@ DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, 
  * which is timing->path_actions; writes them when `room` is enough for all. O(its actions). */
 DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room);
 
-/* ==== order/closed.h ==== */
+/* ==== schedule/closed.h ==== */
 
 /* closed - the published formulas of pipeline schedules, each only where simulation agrees with
  * it; elsewhere a sentence says which condition is not met. */
@@ -2279,7 +2279,7 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
                                       int32_t rank, int64_t *value, const char **formula,
                                       dpar_why *why);
 
-/* ==== order/exact.h ==== */
+/* ==== schedule/exact.h ==== */
 
 /* exact - what a pipeline has to do, within which memory; and the best order for a tiny one, by
  * exhaustive search. Integers only. */
@@ -2347,7 +2347,7 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
                                        dpar_schedule *s, dpar_pipe_result *result, void *mem,
                                        int64_t bytes, dpar_why *why);
 
-/* ==== order/auto.h ==== */
+/* ==== schedule/auto.h ==== */
 
 /* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
  * stage by stage. */
@@ -2381,7 +2381,7 @@ DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes,
                                         void *room, int64_t room_bytes, dpar_pipe_result *result,
                                         void *mem, int64_t bytes, dpar_why *why);
 
-/* ==== order/place.h ==== */
+/* ==== schedule/place.h ==== */
 
 /* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
  * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
@@ -3332,7 +3332,7 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
 
 #if DPARI_RUN
 
-/* ==== run/optimizer.h ==== */
+/* ==== train/optimizer.h ==== */
 
 /* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
  * ZeRO does with its shard, and what one rank alone does with all.
@@ -3414,7 +3414,7 @@ DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
  * gives 0: a step that takes no gradients. Local. */
 DPAR_API double dpar_clip_factor(double norm, double limit);
 
-/* ==== run/mem.h ==== */
+/* ==== comm/mem.h ==== */
 
 /* mem - memory that the CPU does not reach, a device's say: all that dpar asks of it. Whoever has
  * such memory fills the table in (dpar_cuda.h does); dpar calls it from the thread that calls dpar.
@@ -3759,7 +3759,7 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
  * f64. wait, pin and unpin do nothing. Local. */
 DPAR_API dpar_mem dpar_mem_host(void);
 
-/* ==== run/comm.h ==== */
+/* ==== comm/comm.h ==== */
 
 /* comm - a communicator: ranks that move and add memory together. One interface over engines:
  * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
@@ -3988,7 +3988,7 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
  * number, type, count and state; also of ranks that were killed. Not collective. */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
-/* ==== run/launch.h ==== */
+/* ==== comm/launch.h ==== */
 
 /* launch - where ranks come from: forked here, threads, or started by a launcher and found. */
 
@@ -4080,7 +4080,7 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
  * what the kernel allows. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
-/* ==== run/move.h ==== */
+/* ==== comm/move.h ==== */
 
 /* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
  * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
@@ -4185,7 +4185,7 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options);
 
-/* ==== run/halo_exchange.h ==== */
+/* ==== halo/halo_exchange.h ==== */
 
 /* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
  * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
@@ -4464,7 +4464,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_choice *choice, dpar_why *why);
 
-/* ==== run/spatial.h ==== */
+/* ==== spatial/spatial.h ==== */
 
 /* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
  * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
@@ -4709,7 +4709,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         const double *saved, double *scale_gradient,
                                         double *shift_gradient, double *scratch);
 
-/* ==== run/ddp.h ==== */
+/* ==== train/ddp.h ==== */
 
 /* ddp - gradients that become the average over all ranks while backward goes on: for a model that
  * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
@@ -4816,7 +4816,7 @@ DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
  * the communicator lives and the caller's memory is left alone, it is one without parameters. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
-/* ==== run/fsdp.h ==== */
+/* ==== train/fsdp.h ==== */
 
 /* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
  * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, a
@@ -5030,7 +5030,7 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
  */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
-/* ==== run/tensor.h ==== */
+/* ==== train/tensor.h ==== */
 
 /* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
  * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
@@ -5243,7 +5243,7 @@ DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double 
 DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
                                       double deviation, void *y);
 
-/* ==== run/sequence.h ==== */
+/* ==== train/sequence.h ==== */
 
 /* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
  * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
@@ -5498,7 +5498,7 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
  * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */
 DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out);
 
-/* ==== run/expert.h ==== */
+/* ==== train/expert.h ==== */
 
 /* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The gate
  * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
@@ -5765,7 +5765,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *route,
                                                     const void *drows, void *dx);
 
-/* ==== run/pipeline.h ==== */
+/* ==== train/pipeline.h ==== */
 
 /* pipeline - runs a schedule of the order wing on real ranks: the model's stages are callbacks, and
  * what stands in the list happens in the order of the list. Messages go through the slots that
@@ -5903,7 +5903,7 @@ DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 #ifndef DPAR_NO_SHOW
 
-/* ==== show/schedule_show.h ==== */
+/* ==== schedule/schedule_show.h ==== */
 
 /* schedule_show - a schedule and when its actions ran, as people and viewers read it: a Gantt chart
  * in plain characters, SVG, a Chrome trace. Integers only; pure text into a dpar_text. */
@@ -5942,7 +5942,7 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
  * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
 DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 
-/* ==== show/halo_show.h ==== */
+/* ==== index/halo_show.h ==== */
 
 /* halo_show - who sends what to whom when halos are exchanged, as a picture. */
 
@@ -5966,7 +5966,7 @@ DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p
 
 #ifndef DPAR_NO_COST
 
-/* ==== show/plan_show.h ==== */
+/* ==== cost/plan_show.h ==== */
 
 /* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON,
  * CSV, SVG. Pure text into a dpar_text: no I/O. */
@@ -6423,7 +6423,7 @@ DPARI_API int dpari_halo_star(const dpar_halo *h);
 /* Rows behind a pole: not the one that is held twice. */
 DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
-/* ==== order/vshape.h ==== */
+/* ==== schedule/vshape.h ==== */
 
 /* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
  * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
@@ -6433,7 +6433,7 @@ DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
 DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
-/* ==== order/pipe.h ==== */
+/* ==== schedule/pipe.h ==== */
 
 /* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
  * exact and auto share. Header-only. */
@@ -6841,7 +6841,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
 
 #if DPARI_RUN
 
-/* ==== run/os.h ==== */
+/* ==== comm/os.h ==== */
 
 /* os - what the run wing needs of POSIX and Linux, behind small functions. Private; the one place
  * that includes system headers. */
@@ -6943,7 +6943,7 @@ DPARI_API void dpari_os_join(pthread_t thread);
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
 
-/* ==== run/world.h ==== */
+/* ==== comm/world.h ==== */
 
 /* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
  * what each did last. Private: the floor of the shared-memory engine.
@@ -7150,7 +7150,7 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root);
 
-/* ==== run/shm.h ==== */
+/* ==== comm/shm.h ==== */
 
 /* shm - the shared-memory engine: communicators over a world. Private. The protocol, and why two
  * parities are enough, is at the top of shm.c; tests/model has it as a model. */
@@ -7266,7 +7266,7 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
 DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
 
-/* ==== run/kernel.h ==== */
+/* ==== comm/kernel.h ==== */
 
 /* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
  * reading every input once and writing every output once; these loops come near to it by plain C
@@ -7338,7 +7338,7 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
 /* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
-/* ==== run/strided.h ==== */
+/* ==== comm/strided.h ==== */
 
 /* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
  * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
@@ -7429,7 +7429,7 @@ DPARI_API void dpari_stride_ask_line(const unsigned char *t);
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b);
 
-/* ==== run/elements.h ==== */
+/* ==== comm/elements.h ==== */
 
 /* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
  * for all types. Header-only. */
@@ -7528,7 +7528,7 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return s + 0.5 * y * (x - s * s);
 }
 
-/* ==== run/mem_run.h ==== */
+/* ==== comm/mem_run.h ==== */
 
 /* mem_run - private: operations of mem.h in the memory that a communicator's strategies work in:
  * its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it. */
@@ -7576,7 +7576,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
 
-/* ==== run/agree.h ==== */
+/* ==== comm/agree.h ==== */
 
 /* agree - private: what ranks compare before they plan something together, and the caller's memory
  * in pieces. */
@@ -7642,7 +7642,7 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
                                        const char *module, dpar_why *why);
 
-/* ==== run/peers.h ==== */
+/* ==== comm/peers.h ==== */
 
 /* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
  * take what it wants from the registered memory of the others, in the order in which it wants it:
@@ -7692,7 +7692,7 @@ DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
 /* Are so many bytes better written past the cache? */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
-/* ==== run/halo_plan.h ==== */
+/* ==== halo/halo_plan.h ==== */
 
 /* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
  * halo_check.c looks for mistakes, halo_apart.c for arrays that overlap, halo_tune.c chooses,
@@ -7946,7 +7946,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
                                      int takes);
 
-/* ==== run/job.h ==== */
+/* ==== comm/job.h ==== */
 
 /* job - private: which launcher started this process, read from one place so that tests can put
  * another environment and other files there. */
@@ -7981,7 +7981,7 @@ DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *
 DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d);
 
-/* ==== run/meet.h ==== */
+/* ==== comm/meet.h ==== */
 
 /* meet - private: how the ranks of a job that somebody else started come to one segment.
  *
@@ -8026,7 +8026,7 @@ DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *
 DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                     dpar_why *why);
 
-/* ==== run/doctor.h ==== */
+/* ==== debug/doctor.h ==== */
 
 /* doctor - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
  * any machine before it. */
@@ -8699,7 +8699,7 @@ DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
     return n;
 }
 
-/* ==== base/json.c ==== */
+/* ==== cost/json.c ==== */
 
 /* What may come next. */
 enum {
@@ -8979,7 +8979,7 @@ DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why
     return st;
 }
 
-/* ==== base/random.c ==== */
+/* ==== train/random.c ==== */
 
 DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {
@@ -17365,7 +17365,7 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
     return 0;
 }
 
-/* ==== order/schedule.c ==== */
+/* ==== schedule/schedule.c ==== */
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
@@ -17852,7 +17852,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
     }
 }
 
-/* ==== order/generate.c ==== */
+/* ==== schedule/generate.c ==== */
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -18608,7 +18608,7 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
     return DPAR_OK;
 }
 
-/* ==== order/lower.c ==== */
+/* ==== schedule/lower.c ==== */
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
@@ -19534,7 +19534,7 @@ DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule 
     return DPAR_OK;
 }
 
-/* ==== order/check.c ==== */
+/* ==== schedule/check.c ==== */
 
 /* Sets of kinds, a bit each. */
 enum {
@@ -20658,7 +20658,7 @@ DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t tra
     return st == DPAR_OK ? dpari_proof_transport(s, transport, room, stuck, mem, why) : st;
 }
 
-/* ==== order/steps.c ==== */
+/* ==== schedule/steps.c ==== */
 
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
 typedef struct dpari_slots_cell {
@@ -20930,7 +20930,7 @@ DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
     return count;
 }
 
-/* ==== order/simulate.c ==== */
+/* ==== schedule/simulate.c ==== */
 
 /* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
  * the first three add 0 for what goes forward, 1 for what goes backward. */
@@ -22151,7 +22151,7 @@ DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r)
     return value < 0 ? INT64_MAX : value + (left >= r.whole - left);
 }
 
-/* ==== order/closed.c ==== */
+/* ==== schedule/closed.c ==== */
 
 /* The numbers that the formulas speak of, and the sum that one of them builds up. */
 typedef struct dpari_closed {
@@ -22619,7 +22619,7 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
     return DPAR_OK;
 }
 
-/* ==== order/exact.c ==== */
+/* ==== schedule/exact.c ==== */
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 
@@ -23497,7 +23497,7 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
     return more ? DPAR_MORE : DPAR_OK;
 }
 
-/* ==== order/auto.c ==== */
+/* ==== schedule/auto.c ==== */
 
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
 enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
@@ -24198,7 +24198,7 @@ DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes,
     return st;
 }
 
-/* ==== order/place.c ==== */
+/* ==== schedule/place.c ==== */
 
 enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
 
@@ -24646,7 +24646,7 @@ DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
     return st;
 }
 
-/* ==== order/vshape.c ==== */
+/* ==== schedule/vshape.c ==== */
 
 /* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
  * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
@@ -32995,7 +32995,7 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 #if DPARI_RUN
 
-/* ==== run/optimizer.c ==== */
+/* ==== train/optimizer.c ==== */
 
 DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
 {
@@ -33244,7 +33244,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     return DPAR_OK;
 }
 
-/* ==== run/mem.c ==== */
+/* ==== comm/mem.c ==== */
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -34402,7 +34402,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
     return dpari_do_move(c, &b, 1);
 }
 
-/* ==== run/comm.c ==== */
+/* ==== comm/comm.c ==== */
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
@@ -35122,7 +35122,7 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out)
     }
 }
 
-/* ==== run/launch.c ==== */
+/* ==== comm/launch.c ==== */
 
 /* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
  * by the supervisor. It lies in memory that both see. */
@@ -35687,7 +35687,7 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
     return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
 }
 
-/* ==== run/move.c ==== */
+/* ==== comm/move.c ==== */
 
 struct dpari_move;
 
@@ -37564,7 +37564,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     return st;
 }
 
-/* ==== run/halo_exchange.c ==== */
+/* ==== halo/halo_exchange.c ==== */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -39709,7 +39709,7 @@ DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, cons
     return DPAR_OK;
 }
 
-/* ==== run/spatial.c ==== */
+/* ==== spatial/spatial.c ==== */
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
@@ -41657,7 +41657,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
-/* ==== run/ddp.c ==== */
+/* ==== train/ddp.c ==== */
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */
@@ -42241,7 +42241,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     return DPAR_OK;
 }
 
-/* ==== run/fsdp.c ==== */
+/* ==== train/fsdp.c ==== */
 
 typedef struct dpari_fsdp_unit {
     dpar_flat flat;
@@ -43548,7 +43548,7 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
     return st;
 }
 
-/* ==== run/tensor.c ==== */
+/* ==== train/tensor.c ==== */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -44445,7 +44445,7 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
     }
 }
 
-/* ==== run/sequence.c ==== */
+/* ==== train/sequence.c ==== */
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
@@ -46236,7 +46236,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
     return st;
 }
 
-/* ==== run/expert.c ==== */
+/* ==== train/expert.c ==== */
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
@@ -47770,7 +47770,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
 }
 
-/* ==== run/pipeline.c ==== */
+/* ==== train/pipeline.c ==== */
 
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */
@@ -48602,7 +48602,7 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
 }
 
-/* ==== run/os.c ==== */
+/* ==== comm/os.c ==== */
 
 /* ---- time and waiting -------------------------------------------------------------------------
  */
@@ -48991,7 +48991,7 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-/* ==== run/kernel.c ==== */
+/* ==== comm/kernel.c ==== */
 
 /* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
  * over elements further below. */
@@ -50441,7 +50441,7 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
     return i;
 }
 
-/* ==== run/strided.c ==== */
+/* ==== comm/strided.c ==== */
 
 /* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
  * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
@@ -51992,7 +51992,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     }
 }
 
-/* ==== run/world.c ==== */
+/* ==== comm/world.c ==== */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 1 };
@@ -52864,7 +52864,7 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     dpar_text_char(t, ')');
 }
 
-/* ==== run/coll.c ==== */
+/* ==== comm/coll.c ==== */
 
 /* The collectives of the shared-memory engine, as steps that never wait.
  *
@@ -54025,7 +54025,7 @@ DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k)
     return status;
 }
 
-/* ==== run/p2p.c ==== */
+/* ==== comm/p2p.c ==== */
 
 /* Messages of the shared-memory engine.
  *
@@ -55038,7 +55038,7 @@ DPARI_API int32_t dpari_p2p_forget(dpari_shm *s)
     return n;
 }
 
-/* ==== run/shm.c ==== */
+/* ==== comm/shm.c ==== */
 
 /* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
  * come. The collectives themselves are coll.c, messages p2p.c.
@@ -56142,7 +56142,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     return status;
 }
 
-/* ==== run/job.c ==== */
+/* ==== comm/job.c ==== */
 
 /* One row of the table of launchers: the variables that hold its numbers. The second name of a
  * pair is looked at when the first is not set; NULL: there is none. */
@@ -56796,7 +56796,7 @@ DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
     return dpari_job_here(job, &nodes, why);
 }
 
-/* ==== run/meet.c ==== */
+/* ==== comm/meet.c ==== */
 
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
 
@@ -57585,7 +57585,7 @@ DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options
                           : dpari_meet_guest(job, dpari_meet_is_named(), deadline, segment, why);
 }
 
-/* ==== run/doctor.c ==== */
+/* ==== debug/doctor.c ==== */
 
 /* ---- reading the machine ----------------------------------------------------------------------
  */
@@ -58668,7 +58668,7 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     return wrong;
 }
 
-/* ==== run/halo_run.c ==== */
+/* ==== halo/halo_run.c ==== */
 
 /* Exchanges: waiting for peers, packing, taking. */
 
@@ -59475,7 +59475,7 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     return st;
 }
 
-/* ==== run/halo_check.c ==== */
+/* ==== debug/halo_check.c ==== */
 
 /* What an exchange moves, and what tells that it moved the right things. */
 
@@ -60463,7 +60463,7 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
                                                sizeof found.text, 0, 0, 0, 0);
 }
 
-/* ==== run/halo_apart.c ==== */
+/* ==== halo/halo_apart.c ==== */
 
 /* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
  * as long as it does not take too long. */
@@ -60678,7 +60678,7 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
     return DPAR_OK;
 }
 
-/* ==== run/halo_tune.c ==== */
+/* ==== halo/halo_tune.c ==== */
 
 /* The fastest way, by trying. */
 
@@ -60786,7 +60786,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     return DPAR_OK;
 }
 
-/* ==== run/halo_mem.c ==== */
+/* ==== halo/halo_mem.c ==== */
 
 /* Fields in memory that the CPU does not reach: their boxes, in batches. */
 
@@ -60946,7 +60946,7 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
     return st;
 }
 
-/* ==== run/agree.c ==== */
+/* ==== comm/agree.c ==== */
 
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v)
 {
@@ -61274,7 +61274,7 @@ DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_
                           module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
 }
 
-/* ==== run/peers.c ==== */
+/* ==== comm/peers.c ==== */
 
 /* Bytes from which the collectives of shared memory write past the cache, too. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
@@ -61353,7 +61353,7 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 
 #ifndef DPAR_NO_SHOW
 
-/* ==== show/schedule_show.c ==== */
+/* ==== schedule/schedule_show.c ==== */
 
 /* ---- what all three need -------------------------------------------------------------------- */
 
@@ -62249,7 +62249,7 @@ DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g,
     return DPAR_OK;
 }
 
-/* ==== show/halo_show.c ==== */
+/* ==== index/halo_show.c ==== */
 
 /* Lengths are in tenths of a pixel. */
 enum {
@@ -62621,7 +62621,7 @@ DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p
 
 #ifndef DPAR_NO_COST
 
-/* ==== show/plan_show.c ==== */
+/* ==== cost/plan_show.c ==== */
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 

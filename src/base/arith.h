@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
-#ifndef DPAR_ARITH_H
-#define DPAR_ARITH_H
+#ifndef DPARI_BASE_ARITH_H
+#define DPARI_BASE_ARITH_H
 
 #include "base.h"
 

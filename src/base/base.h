@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* base - what every room shares: linkage, status, the sentence that says why. */
-#ifndef DPAR_BASE_H
-#define DPAR_BASE_H
+#ifndef DPARI_BASE_BASE_H
+#define DPARI_BASE_BASE_H
 
 #include <limits.h>
 #include <stddef.h>

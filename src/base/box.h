@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
  * halos speak in. */
-#ifndef DPAR_BOX_H
-#define DPAR_BOX_H
+#ifndef DPARI_BASE_BOX_H
+#define DPARI_BASE_BOX_H
 
 #include "base.h"
 

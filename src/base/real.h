@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
  * Header-only. Relative error below 1e-12 on double targets. */
-#ifndef DPAR_REAL_H
-#define DPAR_REAL_H
+#ifndef DPARI_BASE_REAL_H
+#define DPARI_BASE_REAL_H
 
 #include "arith.h"
 

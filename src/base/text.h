@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* text - a sink that writes into the caller's buffer, as snprintf does: it never passes the end,
  * always leaves a NUL, and counts what the whole text would have needed. No locale, no libc. */
-#ifndef DPAR_TEXT_H
-#define DPAR_TEXT_H
+#ifndef DPARI_BASE_TEXT_H
+#define DPARI_BASE_TEXT_H
 
 #include "base.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* type - words that all wings share: the number formats (what a chip computes in, what a message
  * holds) and the collectives (what one costs, what one does). */
-#ifndef DPAR_TYPE_H
-#define DPAR_TYPE_H
+#ifndef DPARI_BASE_TYPE_H
+#define DPARI_BASE_TYPE_H
 
 #include "base.h"
 

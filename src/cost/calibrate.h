@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* calibrate - fits the constants of a machine to a user's own measurements, with error bars. */
-#ifndef DPAR_CALIBRATE_H
-#define DPAR_CALIBRATE_H
+#ifndef DPARI_COST_CALIBRATE_H
+#define DPARI_COST_CALIBRATE_H
 
 #include "step.h"
 

@@ -2,8 +2,8 @@
 /* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
  * node, the fabric; and the few constants that say what share of the data sheet is reached.
  * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
-#ifndef DPAR_CLUSTER_H
-#define DPAR_CLUSTER_H
+#ifndef DPARI_COST_CLUSTER_H
+#define DPARI_COST_CLUSTER_H
 
 #include "../base/base.h"
 #include "../base/type.h"

@@ -2,8 +2,8 @@
 /* collective - what a collective costs: the textbook formulas, NCCL's own tuner, and the model of
  * the real machine that the planner uses. Seconds; bytes are those of the FULL vector (nccl-tests'
  * "size": all-gather's output, reduce-scatter's input, all-to-all's buffer of one rank). */
-#ifndef DPAR_COLLECTIVE_H
-#define DPAR_COLLECTIVE_H
+#ifndef DPARI_COST_COLLECTIVE_H
+#define DPARI_COST_COLLECTIVE_H
 
 #include "cluster.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_cost - what an exchange of halos takes on a process grid, and which grid is the best: by the
  * runs of memory that its faces are made of, by area, and by the network. */
-#ifndef DPAR_HALO_COST_H
-#define DPAR_HALO_COST_H
+#ifndef DPARI_COST_HALO_COST_H
+#define DPARI_COST_HALO_COST_H
 
 #include "../base/base.h"
 #include "../index/cart.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* memory - bytes a rank, by term and by stage. */
-#ifndef DPAR_MEMORY_H
-#define DPAR_MEMORY_H
+#ifndef DPARI_COST_MEMORY_H
+#define DPARI_COST_MEMORY_H
 
 #include "strategy.h"
 

@@ -2,7 +2,7 @@
 #include "models.h"
 
 #include "../base/arith.h"
-#include "../base/json.h"
+#include "json.h"
 #include "../base/text.h"
 #include "strategy.h"
 

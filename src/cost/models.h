@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* models - builds a workload from a description: presets, text, Hugging Face config.json. */
-#ifndef DPAR_MODELS_H
-#define DPAR_MODELS_H
+#ifndef DPARI_COST_MODELS_H
+#define DPARI_COST_MODELS_H
 
 #include "workload.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* planner - walks every legal way to spread a job and keeps the best, with reasons. */
-#ifndef DPAR_PLANNER_H
-#define DPAR_PLANNER_H
+#ifndef DPARI_COST_PLANNER_H
+#define DPARI_COST_PLANNER_H
 
 #include "memory.h"
 #include "step.h"

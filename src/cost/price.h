@@ -2,8 +2,8 @@
 /* price - private: what memory, step and planner share. Layers are priced first, then stages, then
  * the step; each level depends on fewer options than the one before, so the planner keeps a level
  * while it walks the options of the next. */
-#ifndef DPAR_PRICE_H
-#define DPAR_PRICE_H
+#ifndef DPARI_COST_PRICE_H
+#define DPARI_COST_PRICE_H
 
 #include "../base/arith.h"
 #include "collective.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* step - the time of a training step (or of a solver's time steps), by term. */
-#ifndef DPAR_STEP_H
-#define DPAR_STEP_H
+#ifndef DPARI_COST_STEP_H
+#define DPARI_COST_STEP_H
 
 #include "collective.h"
 #include "strategy.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
-#ifndef DPAR_STRATEGY_H
-#define DPAR_STRATEGY_H
+#ifndef DPARI_COST_STRATEGY_H
+#define DPARI_COST_STRATEGY_H
 
-#include "../order/generate.h"
+#include "../schedule/generate.h"
 #include "cluster.h"
 #include "workload.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
  * the run wing count (dpar_comm.sent), to the byte. */
-#ifndef DPAR_TRAFFIC_H
-#define DPAR_TRAFFIC_H
+#ifndef DPARI_COST_TRAFFIC_H
+#define DPARI_COST_TRAFFIC_H
 
 #include "../base/type.h"
 #include "strategy.h"

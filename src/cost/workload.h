@@ -2,8 +2,8 @@
 /* workload - a job's work as a short list of layer classes, each a short list of operations with
  * their shapes. Prices, memory and plans are sums over it: a new architecture is a new list, and
  * the cost of a configuration does not grow with the number of layers. */
-#ifndef DPAR_WORKLOAD_H
-#define DPAR_WORKLOAD_H
+#ifndef DPARI_COST_WORKLOAD_H
+#define DPARI_COST_WORKLOAD_H
 
 #include "../base/base.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* cart - process grids: which shape, who neighbours whom, and where on the nodes each rank goes.
  * Integers only, no tables. A grid has parts[d] ranks along axis d. */
-#ifndef DPAR_CART_H
-#define DPAR_CART_H
+#ifndef DPARI_INDEX_CART_H
+#define DPARI_INDEX_CART_H
 
 #include "../base/box.h"
 #include "mesh.h"

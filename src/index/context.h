@@ -2,8 +2,8 @@
 /* context - which tokens of a packed sequence a context-parallel rank has: each document cut by a
  * rule, tokens dealt by their cost, or contiguous slices with the documents that they meet. A
  * single sequence is one document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE). */
-#ifndef DPAR_CONTEXT_H
-#define DPAR_CONTEXT_H
+#ifndef DPARI_INDEX_CONTEXT_H
+#define DPARI_INDEX_CONTEXT_H
 
 #include "split.h"
 

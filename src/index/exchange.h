@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* exchange - many transfers at once: in which rounds, with which peer, under which names, and
  * whether boxes cover an array. For these the whole picture is needed; memory is the caller's. */
-#ifndef DPAR_EXCHANGE_H
-#define DPAR_EXCHANGE_H
+#ifndef DPARI_INDEX_EXCHANGE_H
+#define DPARI_INDEX_EXCHANGE_H
 
 #include "../base/box.h"
 

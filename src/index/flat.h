@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
  * of DDP and of the distributed optimizer, and which boxes an interval of such a buffer is. */
-#ifndef DPAR_FLAT_H
-#define DPAR_FLAT_H
+#ifndef DPARI_INDEX_FLAT_H
+#define DPARI_INDEX_FLAT_H
 
 #include "../base/box.h"
 

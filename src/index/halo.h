@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo - an n-d grid on a mesh whose ranks also hold what lies around their block: who sends which
  * cells to whom, what can be computed before they arrive, and what a convolution needs. */
-#ifndef DPAR_HALO_H
-#define DPAR_HALO_H
+#ifndef DPARI_INDEX_HALO_H
+#define DPARI_INDEX_HALO_H
 
 #include "cart.h"
 #include "layout.h"

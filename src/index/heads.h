@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
  * rows of fused weights, the vocabulary, layers. */
-#ifndef DPAR_HEADS_H
-#define DPAR_HEADS_H
+#ifndef DPARI_INDEX_HEADS_H
+#define DPARI_INDEX_HEADS_H
 
 #include "split.h"
 

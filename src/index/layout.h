@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* layout - an n-d array on a mesh: each mesh axis shards a dim, replicates, or holds partial sums.
  * Local shapes and offsets are those of DTensor and FSDP2 where they have them. */
-#ifndef DPAR_LAYOUT_H
-#define DPAR_LAYOUT_H
+#ifndef DPARI_INDEX_LAYOUT_H
+#define DPARI_INDEX_LAYOUT_H
 
 #include "../base/box.h"
 #include "mesh.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* mesh - ranks with named axes, as a list of (size, stride). Integers only, O(axes), no tables: a
  * rank of a million-rank job does its arithmetic alone. */
-#ifndef DPAR_MESH_H
-#define DPAR_MESH_H
+#ifndef DPARI_INDEX_MESH_H
+#define DPARI_INDEX_MESH_H
 
 #include "../base/base.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* reach - private: what the walk over a halo's transfers asks about points and their owners. */
-#ifndef DPAR_REACH_H
-#define DPAR_REACH_H
+#ifndef DPARI_INDEX_REACH_H
+#define DPARI_INDEX_REACH_H
 
 #include "../base/arith.h"
 #include "halo.h"

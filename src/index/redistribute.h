@@ -3,8 +3,8 @@
  * which box to whom. Each rank lists its own transfers alone; all lists fit together. Rank n of
  * both meshes is one process: ranks of another job are others (give that mesh an offset), and files
  * of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY. */
-#ifndef DPAR_REDISTRIBUTE_H
-#define DPAR_REDISTRIBUTE_H
+#ifndef DPARI_INDEX_REDISTRIBUTE_H
+#define DPARI_INDEX_REDISTRIBUTE_H
 
 #include "layout.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* route - a redistribution on one mesh as a sequence of collectives: the one that moves least. */
-#ifndef DPAR_ROUTE_H
-#define DPAR_ROUTE_H
+#ifndef DPARI_INDEX_ROUTE_H
+#define DPARI_INDEX_ROUTE_H
 
 #include "layout.h"
 

@@ -2,8 +2,8 @@
 /* sampler - which sample of a data set a rank reads next: torch's DistributedSampler and randperm
  * bit for bit, Megatron's consecutive batches, exact coverage, resuming inside an epoch, and a
  * shuffle that needs no memory. */
-#ifndef DPAR_SAMPLER_H
-#define DPAR_SAMPLER_H
+#ifndef DPARI_INDEX_SAMPLER_H
+#define DPARI_INDEX_SAMPLER_H
 
 #include "../base/base.h"
 

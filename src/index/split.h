@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
  * that people use disagree about what "block" means. Integers only; no tables but the caller's. */
-#ifndef DPAR_SPLIT_H
-#define DPAR_SPLIT_H
+#ifndef DPARI_INDEX_SPLIT_H
+#define DPARI_INDEX_SPLIT_H
 
 #include "../base/base.h"
 

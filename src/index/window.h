@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* window - operators whose outputs read windows of their inputs, along one dim: how many outputs,
  * who computes them, which inputs they need. */
-#ifndef DPAR_WINDOW_H
-#define DPAR_WINDOW_H
+#ifndef DPARI_INDEX_WINDOW_H
+#define DPARI_INDEX_WINDOW_H
 
 #include "../base/base.h"
 

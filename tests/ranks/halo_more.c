@@ -951,7 +951,7 @@ static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpa
 }
 
 /* The last rank reduces three numbers where the others begin a plan; they are those of a rank that
- * is well and states nothing (src/run/agree.c): its own goes on, all others hear who does what. */
+ * is well and states nothing (src/comm/agree.c): its own goes on, all others hear who does what. */
 static void another_operation(dpar_comm *c, const dpar_halo_field *f)
 {
     unsigned char usual[1 << 16];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Messages over the shared-memory engine: processes and threads, 2 to 6 ranks, each way that a
  * message can take. What a message must hold is computed on both sides from its seed; what a
- * mismatch must say is written out from src/run/shm.h. */
+ * mismatch must say is written out from src/comm/shm.h. */
 #include "dpar.h"
 
 #include "check.h"

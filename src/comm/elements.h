@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
+ * for all types. Header-only. */
+#ifndef DPARI_COMM_ELEMENTS_H
+#define DPARI_COMM_ELEMENTS_H
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "kernel.h"
+
+enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+
+DPARI_FN int dpari_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+DPARI_FN int dpari_is_wide(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32;
+}
+
+/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+DPARI_FN int dpari_narrows(int32_t from, int32_t to)
+{
+    return (from == DPAR_F64 && to == DPAR_F32) ||
+           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
+}
+
+/* One element of a wide type. */
+DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = v;
+    } else {
+        ((float *)data)[at] = (float)v;
+    }
+}
+
+/* Bits from one type to another. */
+#if defined(__GNUC__)
+#define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#else
+#define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
+#endif
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, at, n * 8, 0);
+    } else if (type == DPAR_F32) {
+        dpari_kern_convert(to, DPAR_F64, at, DPAR_F32, n);
+    } else {
+        dpari_kern_convert(f, DPAR_F32, at, type, n);
+        dpari_kern_convert(to, DPAR_F64, f, DPAR_F32, n);
+    }
+}
+
+/* And back, rounded to nearest even (16 bits by way of F32). */
+DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
+{
+    unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(at, from, n * 8, 0);
+        return;
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_convert(at, DPAR_F32, from, DPAR_F64, n);
+        return;
+    }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    dpari_kern_convert(at, type, f, DPAR_F32, n);
+}
+
+/* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
+ * have no division, one of Heron's. */
+DPARI_FN double dpari_elements_sqrt(double x)
+{
+    uint64_t bits;
+    double y, s;
+    int32_t i;
+    if (!(x > 1e-300) || !dpari_finite(x)) {
+        return x > 1e-300 || x != x ? x : 0.0;
+    }
+    dpari_elements_bits(&bits, &x, 8);
+    bits = UINT64_C(0x5fe6eb50c7b537a9) - (bits >> 1);
+    dpari_elements_bits(&y, &bits, 8);
+    for (i = 0; i < 4; i++) {
+        y = y * (1.5 - 0.5 * x * y * y);
+    }
+    s = x * y;
+    return s + 0.5 * y * (x - s * s);
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
+ * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
+ * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
+ * the host's), dense in C order of a shape.
+ *
+ * What one rank sends another is one stream: its boxes in the order of the list, small ones
+ * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
+ * most one message under way, so that a rank needs a message's memory for each peer and no second
+ * copy of an array. Boxes that are contiguous are sent and received where they lie (P2P); what a
+ * rank sends to itself is copied.
+ *
+ * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
+ * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
+ * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
+ * result depends neither on the way of moving nor on who comes first.
+ *
+ * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
+ * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
+ * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
+ * no two boxes of a message may be one place. */
+#ifndef DPARI_COMM_MOVE_H
+#define DPARI_COMM_MOVE_H
+
+#include "../index/redistribute.h"
+#include "comm.h"
+
+/* ---- one box --------------------------------------------------------------------------------- */
+
+/* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
+ * C order, in the host's memory. Arrays are aligned to the type; they do not overlap. E_ARG or
+ * E_RANGE with a sentence: the box is not inside the shape, a type without whole bytes (F4), NULL.
+ * Local. Runs go at the speed of memcpy, single elements at that of their cache lines. O(elements).
+ */
+DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
+                                   int32_t type, void *message, dpar_why *why);
+/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
+ * t->swap exchanges two; t->turn is the caller's.
+ * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
+ * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
+DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
+                                     int32_t type, const void *message, dpar_why *why);
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* How messages travel. */
+enum {
+    DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
+    DPAR_MOVE_P2P,       /* sends and receives; ranks without transfers do nothing */
+    DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
+};
+
+/* All zero means the defaults. */
+typedef struct dpar_move_options {
+    int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
+    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_begin; the same */
+    int32_t tag;              /* of the messages; the same on all ranks */
+    int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
+    const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
+                                 larger than the local shape (padding); NULL: the local shape */
+    const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
+    void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
+                                 system), and given back */
+    int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+    void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
+                                 given back when all is done */
+    int64_t there_bytes;
+} dpar_move_options;
+
+/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
+ * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
+ * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
+ * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
+ *
+ * COLLECTIVE over c, whose other ranks call it too. Layouts, type and options are compared on all
+ * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
+ * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
+ * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
+ * Each rank walks its transfers two times and keeps 96 bytes for each while it runs. */
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
+                                           const dpar_layout *to, const void *in, void *out,
+                                           int32_t type, const dpar_move_options *options,
+                                           dpar_why *why);
+/* Bytes of scratch that it uses on this rank, at most. Local; walks the rank's transfers. */
+DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
+                                                 const dpar_layout *to, int32_t type,
+                                                 const dpar_move_options *options, int64_t *bytes,
+                                                 dpar_why *why);
+
+/* Moves any lists: n boxes of in[in_shape] to where sends[] says, m boxes into out[out_shape]. The
+ * k-th send from a to b is the k-th receive of b from a, with the same extents (halo.h,
+ * redistribute.h). All have the dims of the shapes. in may be out (halos), when no box that is sent
+ * is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the same box and
+ * its other parts come right before.
+ *
+ * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
+ * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
+ * deadline. Lists that do not fit together: E_MISMATCH. O(n + m + elements). */
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                        const dpar_transfer *receives, int64_t m, const void *in,
+                                        const int64_t *in_shape, void *out,
+                                        const int64_t *out_shape, int32_t type,
+                                        const dpar_move_options *options, dpar_why *why);
+/* Bytes of scratch that it uses, at most; -1 when there are more than 2^63 - 1 or type has no whole
+ * bytes. Local. O(n + m). */
+DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                          const dpar_transfer *receives, int64_t m, int32_t type,
+                                          const dpar_move_options *options);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* os - what the run wing needs of POSIX and Linux, behind small functions. Private; the one place
+ * that includes system headers. */
+#ifndef DPARI_COMM_OS_H
+#define DPARI_COMM_OS_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "../base/arith.h"
+#include "../base/text.h"
+
+#if defined(__GLIBC__) && !defined(__USE_MISC)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN
+#endif
+
+/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+#define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DPARI_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_CLAIM(p, old, now)                                                                   \
+    __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+
+/* Seconds of a clock that only grows. */
+DPARI_API double dpari_os_now(void);
+/* Between two looks at a word that another core will write. */
+DPARI_API void dpari_os_pause(void);
+DPARI_API void dpari_os_sleep(double seconds);
+/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
+ * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
+
+/* Private pages, zeroed; NULL when there are none. */
+DPARI_API void *dpari_os_pages(int64_t bytes);
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
+/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
+ * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+DPARI_API int dpari_os_beyond_standard(int fd);
+/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
+ * without memfd, one whose name is gone on return. -1 with errno. */
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
+DPARI_API void *dpari_os_map(int fd, int64_t bytes);
+/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+/* Small pages that exist become large ones where whole ones fit into the range, if the system can
+ * (it can where shared memory gets none of its own accord, too; a second a GB). */
+enum { DPARI_OS_LARGE = 1 << 21 };
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
+
+/* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
+DPARI_API int dpari_os_hold(int fd, int64_t at);
+DPARI_API int dpari_os_is_held(int fd, int64_t at);
+
+/* The CPUs that this thread may use, as 1024 bits. */
+enum { DPARI_CPU_WORDS = 16 };
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+
+/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
+DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* Bytes of physical memory; 0 where it cannot be had. */
+DPARI_API int64_t dpari_os_memory(void);
+/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
+DPARI_API int64_t dpari_os_available(void);
+DPARI_API int64_t dpari_os_page(void);
+/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
+ * virtual machine. */
+DPARI_API int dpari_os_wide(void);
+
+/* Threads; -1 where the program is linked without them. */
+DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+DPARI_API void dpari_os_join(pthread_t thread);
+
+/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+DPARI_API void dpari_os_error(dpar_text *t, int number);
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "json.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+
+/* What may come next. */
+enum {
+    DPARI_JSON_VALUE,       /* a value */
+    DPARI_JSON_FIRST_KEY,   /* after '{': a key or '}' */
+    DPARI_JSON_KEY,         /* after ',' in an object: a key */
+    DPARI_JSON_FIRST_VALUE, /* after '[': a value or ']' */
+    DPARI_JSON_COMMA,       /* after a value inside something: ',' or the end of it */
+    DPARI_JSON_NOTHING      /* after the outermost value */
+};
+
+DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
+{
+    dpari_zero(j, sizeof(*j));
+    j->text = text;
+    j->bytes = bytes;
+    j->expect = DPARI_JSON_VALUE;
+}
+
+static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char *what)
+{
+    int64_t line = 1, column = 1;
+    size_t i;
+    for (i = 0; i < j->at && i < j->bytes; i++) {
+        column = j->text[i] == '\n' ? 1 : column + 1;
+        line += j->text[i] == '\n';
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, dpari_length(what),
+                          line, column, 0, 0);
+}
+
+static void dpari_json_blanks(dpar_json *j)
+{
+    while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
+                                j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
+        j->at++;
+    }
+}
+
+static int dpari_json_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* At a backslash: the length of the escape, 0 when it is none. */
+static size_t dpari_json_escape(const dpar_json *j)
+{
+    size_t i;
+    char c;
+    if (j->at + 1 >= j->bytes) {
+        return 0;
+    }
+    c = j->text[j->at + 1];
+    if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
+        c == 't') {
+        return 2;
+    }
+    for (i = 2; c == 'u' && i < 6; i++) {
+        if (j->at + i >= j->bytes || !dpari_json_hex(j->text[j->at + i])) {
+            return 0;
+        }
+    }
+    return c == 'u' ? 6 : 0;
+}
+
+/* At the opening quote; leaves `at` behind the closing one. */
+static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dpar_why *why)
+{
+    size_t start = ++j->at;
+    while (j->at < j->bytes && j->text[j->at] != '"') {
+        size_t step = 1;
+        if ((unsigned char)j->text[j->at] < 0x20u) {
+            return dpari_json_fail(j, why, "a control character inside a string");
+        }
+        if (j->text[j->at] == '\\') {
+            step = dpari_json_escape(j);
+            if (step == 0) {
+                return dpari_json_fail(j, why, "an escape that does not exist");
+            }
+        }
+        j->at += step;
+    }
+    if (j->at >= j->bytes) {
+        j->at = j->bytes;
+        return dpari_json_fail(j, why, "the text ends inside a string");
+    }
+    *s = j->text + start;
+    *n = j->at - start;
+    j->at++;
+    return DPAR_OK;
+}
+
+static size_t dpari_json_digits(const dpar_json *j, size_t at)
+{
+    size_t n = 0;
+    while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
+        n++;
+    }
+    return n;
+}
+
+static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    if (n == 0 || (n > 1 && j->text[at] == '0')) {
+        return dpari_json_fail(j, why, "not a number");
+    }
+    at += n;
+    if (at < j->bytes && j->text[at] == '.') {
+        n = dpari_json_digits(j, at + 1);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits after its point");
+        }
+        at += 1 + n;
+    }
+    if (at < j->bytes && (j->text[at] == 'e' || j->text[at] == 'E')) {
+        at++;
+        at += at < j->bytes && (j->text[at] == '+' || j->text[at] == '-');
+        n = dpari_json_digits(j, at);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits in its exponent");
+        }
+        at += n;
+    }
+    item->kind = DPAR_JSON_NUMBER;
+    (void)dpar_text_read(j->text + start, at - start, &item->number);
+    j->at = at;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    static const char word[3][8] = {"true", "false", "null"};
+    int32_t i;
+    for (i = 0; i < 3; i++) {
+        size_t n = dpari_length(word[i]);
+        if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
+            item->kind = DPAR_JSON_TRUE + i;
+            j->at += n;
+            return DPAR_OK;
+        }
+    }
+    return dpari_json_fail(j, why, "a value was expected");
+}
+
+static void dpari_json_after_value(dpar_json *j)
+{
+    j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
+}
+
+static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    int object = j->text[j->at] == '{';
+    if (j->depth >= 64) {
+        return dpari_json_fail(j, why, "nested more than 64 deep");
+    }
+    item->kind = object ? DPAR_JSON_OBJECT : DPAR_JSON_ARRAY;
+    j->objects &= ~((uint64_t)1 << j->depth);
+    j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
+    j->depth++;
+    j->at++;
+    j->expect = object ? DPARI_JSON_FIRST_KEY : DPARI_JSON_FIRST_VALUE;
+    return DPAR_OK;
+}
+
+static int dpari_json_in_object(const dpar_json *j)
+{
+    return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
+}
+
+static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
+{
+    item->kind = dpari_json_in_object(j) ? DPAR_JSON_OBJECT_END : DPAR_JSON_ARRAY_END;
+    j->depth--;
+    item->depth = j->depth;
+    j->at++;
+    dpari_json_after_value(j);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    char c;
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where a value was expected");
+    }
+    item->depth = j->depth;
+    c = j->text[j->at];
+    if (c == '{' || c == '[') {
+        return dpari_json_open(j, item, why);
+    }
+    if (c == '"') {
+        item->kind = DPAR_JSON_STRING;
+        st = dpari_json_string(j, &item->string, &item->length, why);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        st = dpari_json_number(j, item, why);
+    } else {
+        st = dpari_json_word(j, item, why);
+    }
+    dpari_json_after_value(j);
+    return st;
+}
+
+static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    if (j->text[j->at] != '"') {
+        return dpari_json_fail(j, why, "a member's name in quotes was expected");
+    }
+    st = dpari_json_string(j, &item->key, &item->key_length, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where ':' was expected");
+    }
+    if (j->text[j->at] != ':') {
+        return dpari_json_fail(j, why, "':' was expected");
+    }
+    j->at++;
+    return DPAR_OK;
+}
+
+/* Between two values of an array or object, or before its end. */
+static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
+{
+    int object = dpari_json_in_object(j);
+    if (j->text[j->at] != ',') {
+        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
+                                              : "',' or ']' was expected");
+    }
+    j->at++;
+    j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+    dpari_json_blanks(j);
+    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+}
+
+static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    char close = dpari_json_in_object(j) ? '}' : ']';
+    dpari_json_blanks(j);
+    if (j->expect == DPARI_JSON_NOTHING) {
+        item->kind = DPAR_JSON_END;
+        return j->at == j->bytes ? DPAR_OK
+                                 : dpari_json_fail(j, why, "more text after the end of the value");
+    }
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends too early");
+    }
+    if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY && j->text[j->at] == close) {
+        return dpari_json_close(j, item);
+    }
+    if (j->expect == DPARI_JSON_COMMA) {
+        st = dpari_json_comma(j, why);
+    }
+    if (st == DPAR_OK && dpari_json_in_object(j)) {
+        st = dpari_json_key(j, item, why);
+    }
+    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+}
+
+DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_json after = *j;
+    dpar_json_item found;
+    dpar_status st;
+    dpari_zero(&found, sizeof(found));
+    st = dpari_json_step(&after, &found, why);
+    if (st == DPAR_OK) {
+        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *item = found;
+    }
+    return st;
+}

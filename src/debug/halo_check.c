@@ -1,0 +1,1000 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What an exchange moves, and what tells that it moved the right things. */
+#include "../halo/halo_plan.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../index/halo.h"
+#include "../index/redistribute.h"
+#include "../index/layout.h"
+#include "../index/mesh.h"
+#include "../index/reach.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/mem.h"
+#include "../comm/strided.h"
+
+/* ---- what goes where, and how long it took ----------------------------------------------------
+ */
+
+/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
+{
+    const dpar_halo *h = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
+    block[0] = a;
+    block[1] = b;
+    for (k = 0; k < 2; k++) {
+        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
+            if (h->owner[i] == (k ? b : a)) {
+                block[k] = h->grid.mesh.offset + i;
+            }
+        }
+        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        const dpar_placement *p = &h->grid.axis[i];
+        const int32_t size = h->grid.mesh.axis[i].size;
+        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
+        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+            n = size - n;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
+                                        dpar_halo_traffic *t)
+{
+    int32_t peer = k, s;
+    int64_t i;
+    if (!x || !t || k < 0 || k > x->peers) {
+        return 0;
+    }
+    dpari_zero(t, sizeof *t);
+    peer = k == x->peers ? -1 : k;
+    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    t->hops = dpari_hx_hops(x, x->rank, t->peer);
+    t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    for (s = 0; s < x->forward; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        for (i = first; i < first + n; i++) {
+            const dpari_hx_item *it = &x->item[i];
+            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const int64_t bytes =
+                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+            if (it->peer != peer) {
+                continue;
+            }
+            t->pieces++;
+            t->bytes += bytes;
+            t->direct += it->packs ? 0 : bytes;
+            t->runs += it->elements * width /
+                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
+                                         it->dims, type);
+        }
+    }
+    if (t->direct > 0) {
+        t->way = DPAR_HALO_DIRECT;
+    }
+    return peer >= 0 || t->pieces > 0;
+}
+
+static const char *dpari_hx_way(int32_t way)
+{
+    switch (way) {
+    case DPAR_HALO_MESSAGES: return "message";
+    case DPAR_HALO_PACKED: return "packed";
+    case DPAR_HALO_DIRECT: return "direct";
+    default: return "auto";
+    }
+}
+
+static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
+{
+    dpar_text_put(out, name);
+    dpar_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpar_text_put(out, " us");
+}
+
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+{
+    dpar_halo_traffic t;
+    int32_t k, c;
+    if (!x || !out) {
+        return;
+    }
+    dpar_text_put(out, "halo exchange of rank ");
+    dpar_text_int(out, x->rank);
+    dpar_text_put(out, ", ");
+    dpar_text_int(out, x->fields);
+    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
+    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out,
+                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    for (k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+        int64_t column[6];
+        static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
+        column[0] = t.peer;
+        column[1] = t.hops;
+        column[2] = t.pieces;
+        column[3] = t.bytes;
+        column[4] = t.direct;
+        column[5] = t.runs;
+        for (c = 0; c < 6; c++) {
+            dpar_text_column(out, (size_t)place[c]);
+            dpar_text_int(out, column[c]);
+            if (c == 0) {
+                dpar_text_column(out, 12);
+                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+            }
+        }
+        dpar_text_char(out, '\n');
+    }
+    dpar_text_put(out, "  ");
+    dpar_text_int(out, x->count);
+    dpar_text_put(out, " exchanges");
+    if (x->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
+        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
+        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    }
+    dpar_text_char(out, '\n');
+}
+
+/* ---- looking for mistakes ---------------------------------------------------------------------
+ */
+
+/* A value that no code computes: a quiet NaN, all bits of an integer. */
+static void dpari_hx_poison_of(int32_t type, unsigned char *element)
+{
+    const uint64_t f64 = UINT64_C(0x7ff8) << 48;
+    const uint32_t f32 = 0x7fc00000u;
+    const uint16_t bf16 = 0x7fc0, f16 = 0x7e00;
+    memset(element, 0xff, 8);
+    switch (type) {
+    case DPAR_F64: memcpy(element, &f64, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(element, &f32, 4); break;
+    case DPAR_BF16: memcpy(element, &bf16, 2); break;
+    case DPAR_F16: memcpy(element, &f16, 2); break;
+    default: break;
+    }
+}
+
+/* Any NaN, or that integer. */
+static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+{
+    unsigned char element[8];
+    double d;
+    float f;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d != d;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(&f, at, 4); return f != f;
+    case DPAR_BF16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7f80;
+    case DPAR_F16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7c00;
+    default: break;
+    }
+    memset(element, 0xff, 8);
+    return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
+}
+
+DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; x && s < x->forward && !x->in_order; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            uint64_t element[1];
+            dpar_mem_box b;
+            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_zero(b.from_stride, sizeof b.from_stride);
+            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(f, &b);
+        }
+    }
+}
+
+/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
+{
+    const dpar_halo *h = x->field[it->field].halo;
+    dpar_box all;
+    int32_t d;
+    dpar_text_put(out, "field ");
+    dpar_text_int(out, it->field);
+    dpar_text_put(out, ", point (");
+    if (dpar_halo_box(h, x->rank, &all)) {
+        for (d = 0; d < all.dims; d++) {
+            dpar_text_put(out, d ? ", " : "");
+            dpar_text_int(out, all.lo[d] + it->local[d] + at[d]);
+        }
+    }
+    dpar_text_put(out, ") component ");
+    dpar_text_int(out, at[it->dims - 1]);
+    dpar_text_put(out, " of rank ");
+    dpar_text_int(out, x->rank);
+}
+
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
+ * steps; 0 past the last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
+                            int64_t *place)
+{
+    int32_t d;
+    for (d = it->dims - 1; d >= 0; d--) {
+        *place += step[d];
+        if (++at[d] < it->extent[d]) {
+            return 1;
+        }
+        *place -= step[d] * it->extent[d];
+        at[d] = 0;
+    }
+    return 0;
+}
+
+/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                             const int64_t **step)
+{
+    dpar_mem_box b;
+    if (!dpari_hx_mem(&x->field[it->field])) {
+        *step = it->own_step;
+        return x->part[it->mine] + it->mine_at;
+    }
+    *step = it->dense;
+    if (!x->look) {
+        return NULL;
+    }
+    dpari_hx_box_of(x, it, x->look, 0, &b);
+    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
+}
+
+/* Index at[] of the sender's order, in the order of this rank's array. */
+static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
+{
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        here[it->here[d]] = it->flip >> it->here[d] & 1u ? it->extent[d] - 1 - at[d] : at[d];
+    }
+}
+
+DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; x && s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int32_t type = x->field[it->field].type;
+            const int64_t *step;
+            const unsigned char *from = dpari_hx_look_at(x, it, &step);
+            int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            if (!from) {
+                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
+                                 it->field, 0, 0, 0);
+            }
+            do {
+                dpar_text t;
+                if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
+                    continue;
+                }
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_hx_here(it, at, here);
+                dpari_hx_put_cell(x, it, here, &t);
+                dpar_text_put(&t, " was not filled, or came from a cell without a value");
+                return DPAR_E_ARG;
+            } while (dpari_hx_step_on(it, step, at, &place));
+        }
+    }
+    return x ? DPAR_OK : dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+}
+
+/* ---- comparing with what an exchange brings ---------------------------------------------------
+ */
+
+static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
+{
+    uint64_t bits = 0;
+    double d;
+    float f;
+    dpar_mem_box b;
+    dpari_zero(&b, sizeof b);
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_F16:
+    case DPAR_BF16:
+        memcpy(&bits, at, (size_t)dpar_type_bytes(type));
+        b.to = &f;
+        b.from = &bits;
+        b.to_type = DPAR_F32;
+        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        dpar_mem_move_box(&b);
+        d = (double)f;
+        break;
+    case DPAR_I64:
+    case DPAR_U64:
+        memcpy(&bits, at, 8);
+        dpar_text_int(out, (int64_t)bits);
+        return;
+    case DPAR_I32: {
+        int32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    case DPAR_U32: {
+        uint32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    default: dpar_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    }
+    dpar_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+}
+
+/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kept, int back)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_box b;
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            dpari_hx_box_of(x, it, kept, back, &b);
+            st = dpari_hx_move_box(f, &b);
+            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+        }
+    }
+    return st;
+}
+
+/* Bytes of it. */
+static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
+{
+    int64_t bytes = 0, k;
+    int32_t s;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const int32_t type = x->field[x->item[k].field].type;
+            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+        }
+    }
+    return bytes;
+}
+
+/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
+ */
+static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *here)
+{
+    dpar_halo_walk w;
+    dpar_transfer t;
+    dpar_status st = x->step[0].number < 0
+                         ? DPAR_DONE
+                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                                           DPAR_HALO_FORWARD, NULL);
+    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
+        int32_t d;
+        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
+                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
+             d++) {
+        }
+        if (d == t.dims) {
+            return t.peer;
+        }
+    }
+    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+}
+
+/* The first cell of an item that differs: into *why. */
+static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                 const unsigned char *was, const unsigned char *is, dpar_why *why)
+{
+    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+    dpar_text t;
+    do {
+        if (memcmp(was + place * width, is + place * width, (size_t)width) == 0) {
+            continue;
+        }
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_hx_here(it, at, here);
+        dpari_hx_put_cell(x, it, here, &t);
+        dpar_text_put(&t, " is ");
+        dpari_hx_put_value(&t, type, was + place * width);
+        dpar_text_put(&t, "; of its owner, rank ");
+        dpar_text_int(&t, dpari_hx_owner(x, it, here));
+        dpar_text_put(&t, ", comes ");
+        dpari_hx_put_value(&t, type, is + place * width);
+        return 1;
+    } while (dpari_hx_step_on(it, it->dense, at, &place));
+    return 0;
+}
+
+/* What was kept against what has come: the first field with a difference, -1: none. */
+static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *was,
+                              const unsigned char *is, dpar_why *why)
+{
+    int32_t found = -1, s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int64_t bytes =
+                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                found = it->field;
+            }
+            was += bytes;
+            is += bytes;
+        }
+    }
+    return found;
+}
+
+/* The sentence of the rank with the first field, for all. */
+static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why *found,
+                                 dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32;
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
+    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    if (st == DPAR_OK && first != INT64_MAX) {
+        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+                            (int32_t)(first % unit), NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return first == INT64_MAX ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
+                                               sizeof found->text, 0, 0, 0, 0);
+}
+
+/* Can the CPU look at a plan's arrays now? */
+static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
+{
+    if (!x) {
+        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    return !x->in_order ? DPAR_OK
+                        : dpari_say(DPAR_E_ARG, why,
+                                    "# fields in a device's memory, where messages carry all: "
+                                    "nothing waits for it",
+                                    x->fields, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    unsigned char *was, *is;
+    void *memory = NULL;
+    int32_t field = -1;
+    int64_t bytes;
+    dpar_status st, kept;
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&found, sizeof found);
+    bytes = dpari_hx_kept_bytes(x);
+    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    was = (unsigned char *)memory;
+    is = was + bytes;
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
+    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    kept = st;
+    st = dpari_agree(x->c, st, why);
+    st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+    }
+    if (kept == DPAR_OK) {
+        kept = dpari_hx_keep(x, was, 1);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
+    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
+}
+
+/* ---- comparing with the whole array -----------------------------------------------------------
+ */
+
+/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
+ * owner; those of a pair's other field too; one rank's local box. */
+typedef struct dpari_hx_whole {
+    const dpar_halo_exchange *x;
+    int32_t f, components, width;
+    dpar_box own, all; /* of the rank that is looked at */
+    unsigned char *points[2], *known[2], *local;
+    dpar_why *why;
+} dpari_hx_whole;
+
+static int64_t dpari_hx_volume(const dpar_box *b)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        n *= b->hi[d] - b->lo[d];
+    }
+    return n;
+}
+
+/* Bytes to point p of a dense box. */
+static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
+    }
+    return at * w->components * w->width;
+}
+
+static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
+{
+    int32_t d;
+    for (d = b->dims - 1; d >= 0; d--) {
+        if (++p[d] < b->hi[d]) {
+            return 1;
+        }
+        p[d] = b->lo[d];
+    }
+    return 0;
+}
+
+/* Some points of this rank's array of field f into `local`, which is dense. */
+static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                        int32_t field, const dpar_box *part)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t dims = part->dims;
+    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    dpari_hx_spot spot;
+    dpar_mem_box b;
+    int32_t d;
+    if (dpari_hx_volume(part) == 0) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < dims; d++) {
+        at[d] = part->lo[d] - w->all.lo[d];
+    }
+    dpari_hx_place(&x->array[field], at, w->components, &spot);
+    dpari_zero(&b, sizeof b);
+    b.dims = dims + 1;
+    b.to_type = b.from_type = b.through = f->type;
+    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
+    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
+    b.extent[dims] = w->components;
+    b.to_stride[dims] = 1;
+    b.from_stride[dims] = spot.stride[dims];
+    for (d = dims - 1; d >= 0; d--) {
+        b.extent[d] = part->hi[d] - part->lo[d];
+        b.to_stride[d] = step;
+        b.from_stride[d] = spot.stride[d];
+        step *= w->all.hi[d] - w->all.lo[d];
+    }
+    return dpari_hx_move_box(f, &b);
+}
+
+/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
+ * for stay as they are. */
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                    int32_t field)
+{
+    dpar_box slab;
+    dpar_status st;
+    int32_t n;
+    if (!x->array[field].compact) {
+        return dpari_hx_collect_box(x, w, field, &w->all);
+    }
+    st = dpari_hx_collect_box(x, w, field, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, field, &slab);
+    }
+    return st;
+}
+
+/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    if (dpari_hx_volume(&w->own) == 0) {
+        return;
+    }
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    do {
+        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
+        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
+        w->known[other][at / bytes] = 1;
+    } while (dpari_hx_next_point(&w->own, p));
+}
+
+/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
+ * half: where points lie in cells. */
+static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
+                               int32_t *turn)
+{
+    const int up = at[k] > n;
+    int32_t more = 0;
+    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *turn = (*turn + more) % 4;
+    at[k] += up ? -2 * n : 2 * n;
+    if (more != 0) { /* the other face lies on its side */
+        const int64_t across = at[k];
+        const int32_t was = half[k];
+        at[k] = 2 * n - at[1 - k];
+        at[1 - k] = across;
+        half[k] = half[1 - k];
+        half[1 - k] = was;
+    }
+}
+
+/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
+ * face owns: q. 0: beyond two edges, where three faces meet. */
+static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2;
+    const int64_t n = h->grid.extent[y];
+    int64_t at[2];
+    int32_t half[2], k, hops;
+    for (k = 0; k < 2; k++) {
+        const int32_t points = h->points[y + k];
+        half[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        at[k] = 2 * p[y + k] + half[k];
+    }
+    for (hops = 0; hops < 3; hops++) {
+        int beyond[2], ends[2];
+        for (k = 0; k < 2; k++) {
+            beyond[k] = at[k] < 0 || at[k] > 2 * n;
+            ends[k] = at[k] - half[k] < 0 || at[k] - half[k] >= 2 * n;
+        }
+        if (beyond[0] && beyond[1]) {
+            return 0;
+        }
+        if (!ends[0] && !ends[1]) {
+            break;
+        }
+        dpari_hx_over_edge(n, beyond[0] || beyond[1] ? beyond[1] : ends[1], &q[0], at, half, turn);
+    }
+    for (k = 0; k < 2; k++) {
+        q[y + k] = (at[k] - half[k]) / 2;
+    }
+    return 1;
+}
+
+/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+{
+    const int32_t m = h->mirror;
+    int64_t columns, to;
+    if (!over && !seam) {
+        return 0;
+    }
+    columns = dpar_halo_points(h, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    to -= dpari_floor_div(to, columns) * columns;
+    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+        return 0;
+    }
+    q[m] = to;
+    return 1;
+}
+
+/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
+ * is itself. *turn: of vectors. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpar_stencil_axes(h->shape, w->all.dims);
+    *turn = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        const int64_t n = dpar_halo_points(h, d);
+        const int bends = d == h->fold;
+        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
+        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+        q[d] = p[d];
+        if (h->periodic >> d & 1u) {
+            q[d] = p[d] - dpari_floor_div(p[d], n) * n;
+        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_POLE_HIGH))) {
+            over = h->folds ? 1 : 2;
+            q[d] = 2 * (n - 1) + 1 - p[d] -
+                   (h->folds ? h->on_row : (h->pole_rows & DPAR_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
+            over = 2;
+            q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
+        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
+            return 0;
+        }
+        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+    }
+    if (outside > most) {
+        return 0;
+    }
+    if (dpari_hx_turned(h, over, seam, q)) {
+        *turn = 2;
+        return 1;
+    }
+    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
+}
+
+/* Is p among the points that blocks share? Own ones, and the face beyond. */
+static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, n = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
+             p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
+             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    }
+    return n == w->all.dims;
+}
+
+/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
+ * of a pair (-v, u), (-u, -v) or (v, -u). */
+static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+                            const unsigned char *point)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    const int pair = f->vector == 2 && (turn & 1) != 0;
+    dpari_stride_piece p;
+    dpari_stride one;
+    dpari_zero(&p, sizeof p);
+    p.to_type = p.from_type = f->type;
+    p.through = dpari_hx_wire(f);
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
+    dpari_stride_prepare(&one, &p);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
+}
+
+static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+                                    const int64_t *q, int32_t k, const unsigned char *got,
+                                    const unsigned char *want)
+{
+    const int32_t type = w->x->field[w->f].type;
+    dpar_text t;
+    int32_t d, pass;
+    dpar_text_init(&t, w->why->text, sizeof w->why->text);
+    dpar_text_put(&t, "field ");
+    dpar_text_int(&t, w->f);
+    for (pass = 0; pass < 2; pass++) {
+        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
+        for (d = 0; d < w->all.dims; d++) {
+            dpar_text_put(&t, d ? ", " : "");
+            dpar_text_int(&t, pass ? q[d] : p[d]);
+        }
+        dpar_text_char(&t, ')');
+        if (pass == 0) {
+            dpar_text_put(&t, " component ");
+            dpar_text_int(&t, k);
+            dpar_text_put(&t, " of rank ");
+            dpar_text_int(&t, rank);
+        }
+        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpari_hx_put_value(&t, type, pass ? want : got);
+    }
+    return DPAR_E_MISMATCH;
+}
+
+/* All cells of one rank's local box that have an image with an owner. */
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
+{
+    int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+    int32_t d, k, turn;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
+    }
+    do {
+        const unsigned char *points, *known;
+        int64_t from;
+        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
+            !dpari_hx_image(w, p, q, &turn)) {
+            continue;
+        }
+        from = dpari_hx_at(w, grid, q);
+        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+            uint64_t want[1] = {0};
+            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
+            dpari_hx_passed(w, turn, k, want, points + from);
+            if (memcmp(want, got, (size_t)w->width) != 0) {
+                return dpari_hx_differs(w, rank, p, q, k, got,
+                                        (const unsigned char *)(const void *)want);
+            }
+        }
+    } while (dpari_hx_next_point(&w->all, p));
+    return DPAR_OK;
+}
+
+/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
+{
+    int32_t coord[DPAR_MAX_AXES], i;
+    int64_t copy = 0;
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return -1;
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind != DPAR_SHARD) {
+            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+        }
+    }
+    return copy;
+}
+
+/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+static int64_t dpari_hx_local_bytes(const dpar_halo_exchange *x, int32_t f)
+{
+    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    int64_t most = 0;
+    dpar_box own, all;
+    int32_t r;
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+            most = dpari_most(most, dpari_hx_volume(&all) * point);
+        }
+    }
+    return most;
+}
+
+/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
+ * none), then its halos. */
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+}
+
+/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
+ * points together, then looks halos up. What it finds it writes. Hears all out, also after an
+ * error. */
+static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                         const dpar_box *grid, int64_t copy)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass, r;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        for (r = 0; f >= 0 && r < x->c->size; r++) {
+            const dpar_halo *h = x->field[f].halo;
+            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
+                continue;
+            }
+            if (r == x->rank) {
+                now = dpari_hx_collect(x, w, f);
+            } else {
+                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+            }
+            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK && pass < 2) {
+                dpari_hx_assemble(w, grid, pass);
+            } else if (st == DPAR_OK && w->why->text[0] == 0) {
+                (void)dpari_hx_look_up(w, grid, r);
+            }
+        }
+    }
+    return st;
+}
+
+/* Another rank than 0 sends its local boxes, as they are asked for. */
+static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
+            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+            now = dpari_hx_collect(x, w, f);
+            st = st == DPAR_OK ? now : st;
+            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            st = st == DPAR_OK ? now : st;
+        }
+    }
+    return st;
+}
+
+/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
+{
+    const dpar_halo *h = x->field[f].halo;
+    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
+    dpari_hx_whole w;
+    dpar_box grid;
+    void *memory = NULL;
+    int64_t local, points = 1, bytes, copy;
+    int32_t d;
+    dpar_status st;
+    dpari_zero(&w, sizeof w);
+    w.x = x;
+    w.f = f;
+    w.components = dpari_hx_components(&x->field[f]);
+    w.width = dpar_type_bytes(x->field[f].type);
+    w.why = found;
+    grid.dims = h->grid.dims;
+    for (d = 0; d < grid.dims; d++) {
+        grid.lo[d] = 0;
+        grid.hi[d] = dpar_halo_points(h, d);
+        points *= grid.hi[d];
+    }
+    local = dpari_hx_local_bytes(x, f);
+    d = dpari_hx_pass_field(&w, 1);
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    bytes = local + 64 + wholes * points * (w.components * w.width + 1);
+    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
+    w.local = (unsigned char *)memory;
+    for (d = 0; d < wholes; d++) {
+        w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
+        w.known[d] =
+            w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
+    }
+    st = dpari_agree(x->c, st, NULL);
+    for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+        dpari_zero(w.known[0], (size_t)(wholes * points));
+        st = dpari_hx_compare_copy(x, &w, &grid, copy);
+    }
+    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    st = dpari_agree(x->c, st, NULL);
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, bytes, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&found, sizeof found);
+    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
+        st = dpari_hx_compare_field(x, f, &found);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return found.text[0] == 0 ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
+                                               sizeof found.text, 0, 0, 0, 0);
+}

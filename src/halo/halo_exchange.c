@@ -1,0 +1,2163 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "halo_exchange.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../index/halo.h"
+#include "../index/mesh.h"
+#include "../index/reach.h"
+#include "../index/redistribute.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "halo_plan.h"
+#include "../comm/kernel.h"
+#include "../comm/mem.h"
+#include "../comm/os.h"
+#include "../comm/shm.h"
+#include "../comm/strided.h"
+#include "../comm/world.h"
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* How large a plan is. */
+typedef struct dpari_hx_size {
+    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* dim by dim */
+    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
+    int32_t forward; /* steps of a forward exchange */
+} dpari_hx_size;
+
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
+{
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
+}
+
+static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    dpar_halo_exchange none, *x;
+    int64_t i;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
+    x = memory ? x : &none;
+    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
+    x->spot =
+        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
+                                           sizeof *x->record);
+    for (i = 0; i < z->peers; i++) {
+        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+        if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
+            x->peer[i].at = (const unsigned char **)at;
+            x->peer[i].array = (dpari_hx_array *)array;
+        }
+    }
+    *bytes = r.used;
+    return (dpar_halo_exchange *)memory;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
+{
+    return f->components > 0 ? f->components : 1;
+}
+
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
+{
+    return f->narrow ? f->wire : f->type;
+}
+
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+{
+    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+}
+
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+{
+    return f->pair != 0 && (turn & 1) != 0;
+}
+
+/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+{
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    return f->vector && (turn == 2 || turned);
+}
+
+/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+{
+    int32_t d;
+    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
+        if (!(h->periodic >> d & 1u)) {
+            box->lo[d] = dpari_most(box->lo[d], 0);
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+        }
+    }
+}
+
+DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+{
+    int32_t d;
+    if (!dpar_halo_box(h, rank, all)) {
+        return 0;
+    }
+    if (!dpar_halo_owned(h, rank, own)) {
+        *own = *all;
+        for (d = 0; d < all->dims; d++) {
+            own->hi[d] = own->lo[d];
+        }
+    }
+    return 1;
+}
+
+/* The array as `rank` holds it, when origin and strides are the defaults. */
+static void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    dpar_box own, all;
+    int64_t step = dpari_hx_components(f);
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->h = f->halo;
+    a->rank = rank;
+    a->component = 1;
+    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all);
+    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
+        a->low[d] = own.lo[d] - all.lo[d];
+        a->own[d] = own.hi[d] - own.lo[d];
+        a->origin[d] = f->halos ? 0 : a->low[d];
+        a->stride[d] = step;
+        step *= f->halos ? dpari_most(a->own[d], 1) : all.hi[d] - all.lo[d];
+    }
+}
+
+static int dpari_hx_strided(const dpar_halo_field *f)
+{
+    int32_t d;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        if (f->stride[d] != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    int32_t d;
+    dpari_hx_dense(a, f, rank);
+    a->compact = f->halos != NULL;
+    a->elsewhere = dpari_hx_mem(f) != NULL;
+    a->component = f->component_stride != 0 ? f->component_stride : 1;
+    if (dpari_hx_strided(f)) {
+        for (d = 0; d < f->halo->grid.dims; d++) {
+            a->origin[d] = f->origin[d];
+            a->stride[d] = f->stride[d];
+        }
+    }
+}
+
+static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+{
+    if (dpar_type_bytes(f->type) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
+    }
+    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_word(
+            DPAR_E_ARG, why,
+            "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
+            "or BF16",
+            dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    }
+    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
+                         f->vector, f->narrow, 0);
+    }
+    if (f->vector && !dpar_type_reduces(f->type)) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
+                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* All ranks of the field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t k, last = -1;
+    for (k = 0; h->owner && k < m->size; k++) {
+        last = h->owner[k] > last ? h->owner[k] : last;
+    }
+    if ((h->owner && last >= c->size) ||
+        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks up to #, the communicator has # of them", i,
+                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
+{
+    const dpar_halo *h = f->halo;
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        if (h->window[d].kernel != 0) {
+            return 0;
+        }
+    }
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
+}
+
+/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < h->grid.dims; i++) {
+        if (h->points[i] != DPAR_AT_CELLS) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+            return 0;
+        }
+        if (h->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        }
+    }
+    return 1;
+}
+
+/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
+ * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
+ * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
+ * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
+ * (64^3, 2 wide: 24 us, 27 so). */
+static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, int32_t *cut)
+{
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < n; i++) {
+        const dpar_halo *h = fields[i].halo;
+        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+            !dpari_hx_meetings(h, &meetings)) {
+            return 0;
+        }
+    }
+    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
+        ++*cut;
+    }
+    return 1;
+}
+
+/* Has a compact form room for points that blocks share? A star's has no corners. */
+static int dpari_hx_can_share(const dpar_halo_field *f)
+{
+    int32_t d, between = 0;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        between += f->halo->points[d] != DPAR_AT_CELLS;
+    }
+    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+}
+
+static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
+                                      const dpar_halo_options *o, dpar_why *why)
+{
+    if (o->ordered && !dpari_hx_can_order(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
+                         "halos or edges without corners: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    if (o->shared && !dpari_hx_can_share(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: the compact halos of a star have no place for corners that "
+                         "blocks share",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
+ * then far from 2^63. */
+static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+{
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
+    const int strided = dpari_hx_strided(f);
+    int64_t step = dpari_hx_components(f), sum = step, way;
+    int32_t d;
+    if (component < -most || component > most ||
+        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+        return 0;
+    }
+    for (d = all->dims - 1; d >= 0; d--) {
+        const int64_t stride = strided ? f->stride[d] : step;
+        const int64_t origin = strided ? f->origin[d] : 0;
+        if (stride < -most || stride > most || origin < -most || origin > most ||
+            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
+                       stride < 0 ? -stride : stride, &way) ||
+            way > most || sum > most ||
+            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+            return 0;
+        }
+        sum += way;
+    }
+    return sum <= most / unit;
+}
+
+/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
+ * that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+{
+    const int32_t last = array->dims;
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_array a;
+    dpari_hx_array_of(&a, f, rank);
+    dpari_hx_inside(f->halo, array);
+    while (left != 0) {
+        int64_t least = INT64_MAX, points = 1;
+        int32_t d, next = 0;
+        for (d = 0; d <= last; d++) {
+            const int64_t s = d < last ? a.stride[d] : a.component;
+            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
+                least = s < 0 ? -s : s;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        if (points > 1) {
+            if (least <= reach) {
+                return 1;
+            }
+            reach += (points - 1) * least;
+        }
+    }
+    return 0;
+}
+
+/* Are fields i and the one beside it what a pair is? */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
+{
+    const dpar_halo_field *f = &fields[i], *other;
+    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    if (f->pair == 0) {
+        return DPAR_OK;
+    }
+    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
+                         n, f->pair, 0);
+    }
+    other = &fields[there];
+    if (!f->halo->cube || f->vector == 2) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+                         "#",
+                         i, f->vector, 0, 0);
+    }
+    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
+        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
+        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fields # and # are a pair of different types, wires, components, vectors "
+                         "or memories",
+                         i < there ? i : there, i < there ? there : i, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Points on faces of a cube's cells: pairs alone have them. */
+static int dpari_hx_needs_pair(const dpar_halo *h)
+{
+    const int32_t y = h->grid.dims - 2;
+    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+}
+
+static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
+                                        const dpar_halo_options *o, dpar_why *why)
+{
+    dpar_box own, all;
+    dpar_status st;
+    if (!f->halo) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+    }
+    st = dpar_halo_check(f->halo, why);
+    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_hx_check_ranks(c, f->halo, i, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "DPAR_HALO_U and DPAR_HALO_V",
+            i, 0, 0, 0);
+    }
+    if ((f->vector == 2 && f->components != 2) ||
+        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
+                         "sphere turns pairs",
+                         i, f->vector, f->components, 0);
+    }
+    if (f->components < 0) {
+        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+    }
+    if (f->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
+                         f->components, 0, 0);
+    }
+    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
+                         0, 0, 0);
+    }
+    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
+        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
+                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        dpari_hx_overlaps(f, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: with these strides (of components: #) several points of rank # "
+                         "lie in one place",
+                         i, f->component_stride, c->rank, 0);
+    }
+    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+    }
+    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
+                         0, 0);
+    }
+    return dpari_hx_check_way(f, i, o, why);
+}
+
+/* ---- the walk of a field in a step ----------------------------------------------------------- */
+
+/* Steps of `dims` dims: of a forward exchange, and of both. */
+static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+{
+    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
+    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+}
+
+/* Step i of a plan; -1: all at once. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+{
+    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
+    dpari_hx_step p;
+    dpari_zero(&p, sizeof p);
+    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    p.number = z->ordered ? i : -1;
+    p.cut = z->cut;
+    p.line = i;
+    if (i >= 0 && z->cut >= 0) {
+        const int32_t k = i < others ? i : i - others - 1;
+        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        p.along = i >= z->forward ? DPARI_HX_WIDE
+                  : i == others   ? DPARI_HX_CUT
+                  : i < others    ? DPARI_HX_OWN_PLANES
+                                  : DPARI_HX_HALO_PLANES;
+        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
+        p.line = 0; /* ranks meet in one step of either */
+    }
+    return p;
+}
+
+typedef struct dpari_hx_walk {
+    dpar_halo_walk walk;
+    dpar_halo h;
+    int32_t rank, direction, moves;
+    int32_t dim;        /* -1: all at once */
+    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
+    int64_t own;        /* points between the two */
+    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+    int32_t splits;     /* are a rank's boxes to itself split? Then: */
+    int32_t own_first;  /* does this one come before peers'? */
+    int32_t side;       /* of the box that is being split; 0: none is */
+    dpar_box clear;     /* where no peer has added anything so far */
+    dpar_transfer rest; /* of that box */
+} dpari_hx_walk;
+
+/* With a dim the halos of those after it travel along, as far as they have images: the last dim
+ * goes first, so that rows are whole when they go along the others. */
+static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
+{
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
+    dpar_box own, all;
+    int32_t d;
+    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+        return;
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        const int wraps = (int)(h->periodic >> d & 1u);
+        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
+        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
+        if (d == w->dim) {
+            continue;
+        }
+        if (d == cut ? d == w->cut : rows) {
+            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
+            w->after[d] =
+                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        }
+        w->h.low[d] = w->h.high[d] = 0;
+    }
+}
+
+/* What moves: halos, or shared points alone. */
+static int32_t dpari_hx_moves(const dpar_halo_options *o)
+{
+    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+}
+
+/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
+ * point is another's image, and the CPU makes the sums. */
+static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+{
+    const dpar_halo *h = f->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
+           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+}
+
+/* The local box, from 0 on. */
+static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+{
+    dpar_box own;
+    int32_t d;
+    if (!dpari_hx_boxes(h, rank, &own, local)) {
+        return 0;
+    }
+    for (d = 0; d < local->dims; d++) {
+        local->hi[d] -= local->lo[d];
+        local->lo[d] = 0;
+    }
+    return 1;
+}
+
+static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                       const dpari_hx_step *step, int32_t direction, int32_t moves,
+                                       dpar_why *why)
+{
+    const int beside = step->along == DPARI_HX_HALO_PLANES;
+    dpari_zero(w, sizeof *w);
+    w->h = *f->halo;
+    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
+    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
+    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
+    w->rank = rank;
+    w->direction = direction;
+    w->moves = moves;
+    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+                dpari_hx_local(f->halo, rank, &w->clear);
+    if (step->number >= w->h.grid.dims ||
+        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+        return DPAR_DONE;
+    }
+    if (step->number >= 0) {
+        dpari_hx_widen(w, f->halo, step);
+    }
+    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
+}
+
+/* The walk itself; of halos beside halos once for those below and once for those above. */
+static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
+{
+    if (dpar_halo_next(&w->walk, t)) {
+        return 1;
+    }
+    if (w->cut < 0 || w->above) {
+        return 0;
+    }
+    w->above = 1;
+    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+           dpar_halo_next(&w->walk, t);
+}
+
+static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t c = w->cut;
+    int32_t d;
+    do {
+        if (!dpari_hx_advance(w, t)) {
+            return 0;
+        }
+    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
+    for (d = 0; d < t->dims && w->dim >= 0; d++) {
+        t->mine[d] += w->low[d] - w->before[d];
+        t->theirs[d] += w->low[d] - w->before[d];
+        t->extent[d] += w->before[d] + w->after[d];
+    }
+    if (c >= 0) {
+        t->mine[c] += w->above ? w->before[c] + w->own : 0;
+        t->theirs[c] = t->mine[c];
+        t->extent[c] = w->above ? w->after[c] : w->before[c];
+    }
+    return 1;
+}
+
+/* A peer's box: takes it out of what is clear, with as little else as possible. */
+static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+{
+    dpar_box *b = &w->clear;
+    int32_t d, best = 0, above = 0;
+    double least = 0.0; /* of what is clear */
+    for (d = 0; d < t->dims; d++) {
+        const double n = (double)(b->hi[d] - b->lo[d]);
+        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
+        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+        if (d == 0 || dpari_leastf(below, beyond) < least) {
+            least = dpari_leastf(below, beyond);
+            best = d;
+            above = beyond < below;
+        }
+    }
+    if (above) {
+        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+    } else {
+        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+    }
+}
+
+/* Is anything of a box clear? */
+static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+{
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
+            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t d = w->side / 2, above = w->side % 2;
+    dpar_transfer *r = &w->rest;
+    const int64_t end = r->mine[d] + r->extent[d];
+    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? t : r;
+    w->side++;
+    if (n <= 0) {
+        return 0;
+    }
+    *t = *r;
+    t->extent[d] = n;
+    r->extent[d] -= n;
+    upper->mine[d] += above ? r->extent[d] : n;
+    upper->theirs[d] += above ? r->extent[d] : n;
+    return 1;
+}
+
+/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
+ * rank adds of its own need not wait for peers: it comes first. */
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    w->own_first = 0;
+    if (w->side == 0) {
+        if (!dpari_hx_next_box(w, t)) {
+            return 0;
+        }
+        if (!w->splits || !dpari_hx_is_clear(w, t)) {
+            return 1;
+        }
+        if (t->peer != w->rank) {
+            dpari_hx_keep_off(w, t);
+            return 1;
+        }
+        w->rest = *t;
+    }
+    while (w->side < 2 * w->rest.dims) {
+        if (dpari_hx_peel(w, t)) {
+            return 1;
+        }
+    }
+    *t = w->rest;
+    w->side = 0;
+    w->own_first = 1;
+    return 1;
+}
+
+/* Pairs that turn by one or three quarters go component by component: two items. */
+static int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+{
+    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+}
+
+/* Items and peers, at most. */
+static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    dpar_status st = DPAR_OK;
+    int32_t i, direction, step, end, dims = 1;
+    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    dpari_zero(z, sizeof *z);
+    z->fields = n;
+    z->ranks = c->size;
+    z->cut = -1;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    }
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
+    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
+    }
+    dpari_hx_count_steps(z, dims);
+    end = z->ordered ? z->steps : 0;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_pair(fields, n, i, why);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        for (step = first; step < end; step++) {
+            const dpari_hx_step p = dpari_hx_step_of(z, step);
+            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
+                                                        dpari_hx_moves(o), why);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    z->items += dpari_hx_parts(&fields[i], &t);
+                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
+                    z->peers += t.peer != c->rank;
+                }
+                st = walks == DPAR_DONE ? DPAR_OK : walks;
+            }
+        }
+    }
+    z->peers = dpari_least(z->peers, c->size);
+    return st;
+}
+
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    if (!fields) {
+        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->shared && o->ordered) {
+        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+    }
+    if ((o->ordered | o->shared | o->timers) & ~1) {
+        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
+                         o->ordered, o->shared, o->timers, 0);
+    }
+    if (o->node && o->node->size > c->size) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "options.node has # ranks, more than the # of the communicator: it is some "
+            "of these",
+            o->node->size, c->size, 0, 0);
+    }
+    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
+        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
+                         o->way, o->run_bytes, o->tag, 0);
+    }
+    return dpari_hx_measure(c, fields, n, o, z, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
+                                              int32_t n, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpari_hx_size z;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    if (st == DPAR_OK) {
+        (void)dpari_hx_layout(&z, NULL, bytes);
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+{
+    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
+    if (v->kernel != 0) {
+        dpari_fact(g, "halo.window[#].stride", d, v->stride);
+        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
+        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
+        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
+        dpari_fact(g, "halo.window[#].kind", d, v->kind);
+        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
+        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    }
+}
+
+static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+{
+    const dpar_placement *p = &l->axis[i];
+    const int cuts = p->kind == DPAR_SHARD;
+    uint64_t h = 1;
+    int32_t k;
+    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+        h = dpari_hash(h, p->cuts[k]);
+    }
+    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+}
+
+/* Whose points, how wide, over which ends. */
+static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+{
+    const int bends = h->folds || h->poles;
+    uint64_t owners = 1;
+    int32_t d;
+    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
+    for (d = 0; d < h->grid.dims; d++) {
+        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_fact(g, "halo.low[#]", d, h->low[d]);
+        dpari_fact(g, "halo.high[#]", d, h->high[d]);
+        dpari_fact(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_window(g, &h->window[d], d);
+    }
+    dpari_fact(g, "halo.shape", 0, h->shape);
+    dpari_fact(g, "halo.periodic", 0, h->periodic);
+    dpari_fact(g, "halo.folds", 0, h->folds);
+    dpari_fact(g, "halo.poles", 0, h->poles);
+    dpari_fact(g, "halo.cube", 0, h->cube);
+    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    for (d = 0; d < h->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(g, &h->grid, d);
+    }
+    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, h->owner[d]);
+    }
+    dpari_fact_hash(g, "halo.owner", 0, owners);
+    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+}
+
+/* What all ranks must give alike. */
+typedef struct dpari_hx_given {
+    const dpar_halo_field *fields;
+    const dpar_halo_options *options;
+    int32_t n;
+} dpari_hx_given;
+
+static void dpari_hx_state(dpari_facts *g, const void *given)
+{
+    const dpari_hx_given *all = (const dpari_hx_given *)given;
+    const dpar_halo_options *o = all->options;
+    int32_t i;
+    dpari_fact(g, "the number of fields", 0, all->n);
+    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.ordered", 0, o->ordered);
+    dpari_fact(g, "options.shared", 0, o->shared);
+    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
+    dpari_fact(g, "options.tag", 0, o->tag);
+    g->of = "field #: ";
+    for (i = 0; i < all->n; i++) {
+        const dpar_halo_field *f = &all->fields[i];
+        g->of_index = i;
+        dpari_fact_type(g, "type", 0, f->type);
+        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact(g, "components", 0, dpari_hx_components(f));
+        dpari_fact(g, "vector", 0, f->vector);
+        dpari_fact(g, "pair", 0, f->pair);
+        dpari_hx_state_halo(g, f->halo);
+    }
+}
+
+/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
+ * alone. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+{
+    int32_t all = 0;
+    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!all) {
+        z->ordered = 0;
+        z->cut = -1;
+        dpari_hx_count_steps(z, 1);
+    }
+    return DPAR_OK;
+}
+
+/* Each peer's record for this rank in place of this rank's for it. */
+static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+{
+    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
+    dpar_status s;
+    int32_t i;
+    for (i = 0; i < x->peers; i++) {
+        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+        dpari_zero(in, sizeof *in);
+        in->kind = DPAR_RECV;
+        in->type = DPAR_I64;
+        in->root = x->peer[i].rank;
+        in->tag = x->options.tag;
+        in->count = words;
+        *out = *in;
+        out->kind = DPAR_SEND;
+        in->out = x->record + i * words;
+        out->in = x->record + side + i * words;
+    }
+    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+}
+
+static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+{
+    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, direction, s;
+    for (i = 0; i < x->fields; i++) {
+        for (s = 0; s < x->steps; s++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks =
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                                        dpari_hx_moves(&x->options), NULL);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    x->peer_of[t.peer] = 1;
+                }
+            }
+        }
+    }
+    x->peer_of[x->rank] = 0;
+    for (i = 0; i < x->c->size; i++) {
+        if (x->peer_of[i]) {
+            x->peer[x->peers].rank = i;
+            x->peer[x->peers].world = -1;
+            x->peer_of[i] = ++x->peers;
+        }
+    }
+}
+
+/* What nobody else is likely to say of itself: ranks of options.node that are of another
+ * communicator have numbers of peers, too. */
+static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
+{
+    const double now = dpari_os_now();
+    int64_t bits = 0;
+    memcpy(&bits, &now, sizeof now);
+    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+{
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const int apart = x->node != x->c;
+    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    if (apart) {
+        dpar_status st;
+        x->mark = own[1] = dpari_hx_mark(x);
+        own[0] = x->rank;
+        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (i = 0; i < x->node->size; i++) {
+        const int32_t rank = apart ? told[2 * i] : i;
+        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
+{
+    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    dpar_status st;
+    int32_t i, f, d;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *a = &x->array[f];
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                r[d] = a->origin[d];
+                r[DPAR_MAX_DIMS + d] = a->stride[d];
+            }
+            r[2 * DPAR_MAX_DIMS] = a->component;
+            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
+                                       32 * (int64_t)x->mark;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const int64_t *r = x->record + i * words;
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *a = &x->peer[i].array[f];
+            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
+            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                a->origin[d] = r[d];
+                a->stride[d] = r[DPAR_MAX_DIMS + d];
+            }
+            a->component = r[2 * DPAR_MAX_DIMS];
+            a->compact = (int32_t)(bits & 1);
+            a->reach[0] = (int32_t)(bits >> 1 & 1);
+            a->reach[1] = (int32_t)(bits >> 2 & 1);
+            a->elsewhere = (int32_t)(bits >> 4 & 1);
+            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
+                /* the other does not think so, or is somebody else: options.node is lame */
+                x->peer[i].world = -1;
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- items ------------------------------------------------------------------------------------
+ */
+
+/* The slab of the compact form that a box begins in; elements before it. */
+static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                         dpar_box *slab, int64_t *before)
+{
+    dpar_box own, all;
+    int32_t n, d;
+    *before = 0;
+    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+        return 0;
+    }
+    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+        int64_t points = 1;
+        int inside = 1;
+        for (d = 0; d < slab->dims; d++) {
+            slab->lo[d] -= all.lo[d];
+            slab->hi[d] -= all.lo[d];
+            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
+            points *= slab->hi[d] - slab->lo[d];
+        }
+        if (inside) {
+            return 1;
+        }
+        *before += points * components;
+    }
+    return 0;
+}
+
+/* Where the box that begins at local point at[] lies in an array. */
+DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                              dpari_hx_spot *p)
+{
+    const int32_t dims = a->h->grid.dims;
+    int32_t d, own = 1;
+    dpar_box slab;
+    int64_t step = components;
+    for (d = 0; d < dims; d++) {
+        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+    }
+    p->part = DPARI_HX_OWN;
+    p->at = 0;
+    p->stride[dims] = a->component;
+    if (a->compact && !own) {
+        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
+            p->part = -1; /* where a star has nothing */
+            return;
+        }
+        p->part = DPARI_HX_HALOS;
+        p->stride[dims] = 1;
+        for (d = dims - 1; d >= 0; d--) {
+            p->stride[d] = step;
+            p->at += (at[d] - slab.lo[d]) * step;
+            step *= slab.hi[d] - slab.lo[d];
+        }
+        return;
+    }
+    for (d = 0; d < dims; d++) {
+        p->stride[d] = a->stride[d];
+        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+    }
+}
+
+/* Bytes that lie in a row. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type)
+{
+    int64_t run = 1;
+    int32_t d = 0;
+    while (d < dims) {
+        for (d = 0; d < dims; d++) {
+            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
+                run *= extent[d];
+                break;
+            }
+        }
+    }
+    return run * dpar_type_bytes(type);
+}
+
+/* The steps of the message: the owner's array, closed up. */
+static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+{
+    int32_t done = 0, d, k;
+    int64_t step = 1;
+    for (k = 0; k < it->dims; k++) {
+        int32_t best = -1;
+        for (d = it->dims - 1; d >= 0; d--) {
+            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
+            if (!(done >> d & 1) && (best < 0 || a < b)) {
+                best = d;
+            }
+        }
+        done |= 1 << best;
+        it->dense[best] = step;
+        step *= it->extent[best];
+    }
+    it->elements = step;
+}
+
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
+ * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
+ * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
+ * without, 58 packed; boxes of 128 KiB take longer packed). */
+static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+                              const dpari_hx_array *taker, const dpari_hx_spot *p,
+                              const dpari_hx_item *it, int32_t world)
+{
+    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
+    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int packs =
+        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
+                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
+    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+}
+
+/* The receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+}
+
+/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+{
+    int64_t stride[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        stride[d] = p->stride[d];
+        if (t->flip >> d & 1u) {
+            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+            stride[d] = -stride[d];
+        }
+    }
+    for (d = 0; d < t->dims; d++) {
+        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    }
+}
+
+/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
+ * by 3: (v, -u). */
+static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+{
+    sender->at += (1 - k) * sender->stride[t->dims];
+    receiver->at += k * receiver->stride[t->dims];
+    it->extent[t->dims] = 1;
+    it->negate = (t->turn == 1) == (k == 0);
+}
+
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+static int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+    }
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
+}
+
+/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
+static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+                          const dpar_transfer *t, int sends, int32_t k)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
+    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
+                                                       : field; /* whose array is its sender's */
+    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpari_hx_array *mine = &x->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
+    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot a, b;
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->field = field;
+    it->peer = peer;
+    it->dims = t->dims + 1;
+    it->negate = dpari_hx_negates(f, t->turn);
+    for (d = 0; d < t->dims; d++) {
+        it->extent[d] = t->extent[d];
+        it->local[d] = t->mine[d];
+        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    }
+    it->here[t->dims] = t->dims;
+    it->flip = sends ? 0 : t->flip;
+    it->extent[t->dims] = components;
+    dpari_hx_place(mine, t->mine, components, &a);
+    dpari_hx_place(theirs, t->theirs, components, &b);
+    dpari_hx_turn(t, sends ? &b : &a);
+    if (dpari_hx_parts(f, t) > 1) {
+        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    }
+    it->mine = 2 * here + a.part;
+    it->theirs = 2 * there + b.part;
+    it->mine_at = a.at * bytes;
+    it->theirs_at = b.at * bytes;
+    for (d = 0; d < it->dims; d++) {
+        it->own_step[d] = a.stride[d];
+        it->other_step[d] = b.stride[d];
+    }
+    dpari_hx_close_up(it, sends ? a.stride : b.stride);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
+    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+}
+
+/* Its loops: giving, taking with `op`. */
+DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int32_t wire = dpari_hx_wire(f);
+    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
+    dpari_stride_piece p;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = it->dims;
+    for (d = 0; d < it->dims; d++) {
+        p.extent[d] = it->extent[d];
+        p.to[d] = it->own_step[d];
+        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    }
+    p.to_type = f->type;
+    p.from_type = it->direct ? f->type : wire;
+    p.through = wire;
+    p.op = op;
+    p.negate = it->negate;
+    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
+    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
+    p.beside = op == DPAR_SUM ? it->beside : 0;
+    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
+    p.wide = x->wide;
+    dpari_stride_prepare(&it->take, &p);
+    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
+    p.back = 0;
+    p.beside = 0;
+    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    p.op = DPAR_COPY;
+    p.negate = 0;
+    for (d = 0; d < it->dims; d++) {
+        p.to[d] = it->dense[d];
+        p.from[d] = it->own_step[d];
+    }
+    p.to_type = wire;
+    p.from_type = f->type;
+    dpari_stride_prepare(&it->give, &p);
+}
+
+/* The place of the item in what goes through memory in one direction. */
+static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+{
+    const int64_t at = (*bytes + 15) / 16 * 16;
+    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    return at;
+}
+
+static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+{
+    dpari_hx_flow *w;
+    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
+    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    const int32_t modes = x->step[s].modes;
+    int32_t d;
+    if (it->peer < 0) {
+        return;
+    }
+    w = &x->peer[it->peer].flow[s];
+    for (d = 0; d < it->dims; d++) {
+        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    }
+    if (modes >> give & 1 && it->packs) {
+        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    }
+    if (modes >> take & 1 && !it->direct) {
+        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    }
+    w->out_direct[give] += modes >> give & 1 && !it->packs;
+    w->in_direct[take] += modes >> take & 1 && it->direct;
+}
+
+/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_flow *flow =
+                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &p->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                if (fill) {
+                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
+                    dpari_hx_fill(x, it, i, &t, 0, k);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+            }
+        }
+    }
+}
+
+/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+                 k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
+            }
+        }
+    }
+    return at;
+}
+
+/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+{
+    dpari_hx_step *p = &x->step[s];
+    int32_t i;
+    p->r = at;
+    dpari_hx_list_receives(x, s, 0);
+    at += p->self;
+    p->self = 0;
+    for (i = 0; i < x->peers; i++) {
+        x->peer[i].flow[s].first = at;
+        at += x->peer[i].flow[s].boxes;
+        x->peer[i].flow[s].boxes = 0;
+    }
+    dpari_hx_list_receives(x, s, 1);
+    p->r_items = at - p->r;
+    p->s = at;
+    at = dpari_hx_list_sends(x, s, at, 1);
+    p->own_first = at - p->s;
+    at = dpari_hx_list_sends(x, s, at, 0);
+    p->s_items = at - p->s;
+    return at;
+}
+
+/* Steps of both modes that have one line pack into the same memory: those who have read it in
+ * either mode must be done with it. */
+static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+{
+    int32_t s, t, i;
+    for (s = 0; s < x->steps; s++) {
+        for (t = 0; t < x->steps; t++) {
+            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+                const dpari_hx_flow *w = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            }
+        }
+    }
+}
+
+/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
+ * comes by messages. */
+static void dpari_hx_flows(dpar_halo_exchange *x)
+{
+    int32_t s, i, mode;
+    int64_t k, gives = 0, comes = 0;
+    for (s = 0; s < x->steps; s++) {
+        if (s == x->forward) { /* the same memory again for the adjoint's steps */
+            gives = comes = 0;
+        }
+        x->step[s].alone = !x->elsewhere;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
+            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            for (mode = 0; mode < 2; mode++) {
+                w->out_at[mode] = gives;
+                w->in_at[mode] = comes;
+                x->lends[mode] |= w->out_direct[mode] > 0;
+            }
+            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
+            x->step[s].alone &= w->boxes + w->sends == 0;
+            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+        }
+        x->turn = dpari_most(x->turn, gives);
+        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
+    }
+    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
+        const dpar_halo_field *f = &x->field[x->item[k].field];
+        if (dpari_hx_mem(f)) {
+            x->look_bytes =
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+        }
+    }
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+{
+    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
+    dpar_comm *of = x->world ? x->node : x->c;
+    void *memory = NULL;
+    dpar_status st;
+    int32_t i;
+    x->in_order = !x->world && x->c->mem != NULL;
+    for (i = 0; i < x->fields && x->in_order; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field # of rank # is not in the memory of its communicator", i,
+                             x->rank, 0, 0);
+        }
+    }
+    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
+    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+    }
+    x->memory = (unsigned char *)memory;
+    x->line = (dpari_hx_line *)memory;
+    x->refs = (uint64_t *)(void *)(x->memory + lines);
+    x->staging = x->memory + lines + refs;
+    x->arrivals = x->staging + 2 * x->turn;
+    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
+    return DPAR_OK;
+}
+
+/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+{
+    const dpar_halo_field *field = &x->field[f];
+    x->part[2 * f] = (unsigned char *)field->data;
+    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    if (x->world) {
+        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
+        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+    }
+}
+
+/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
+    dpar_status st;
+    int32_t i, s;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            r[0] = (int64_t)w->hash[1];
+            r[1] = (int64_t)w->hash[0];
+            r[2] = w->out_at[0];
+            r[3] = w->out_bytes[0];
+            r[4] = w->out_bytes[1];
+            r[5] = x->turn;
+            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[7] = 0;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        dpari_hx_peer *p = &x->peer[i];
+        const int64_t *r = x->record + i * words;
+        if (p->world >= 0) {
+            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            p->line = (dpari_hx_line *)(void *)memory;
+            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
+            p->staging = memory + (x->staging - x->memory);
+            p->turn = r[5];
+        }
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *w = &p->flow[s];
+            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
+                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+                return dpari_say(DPAR_E_MISMATCH, why,
+                                 "ranks # and # do not agree on what goes between them: different "
+                                 "grids",
+                                 x->rank, p->rank, 0, 0);
+            }
+            if (p->world >= 0) {
+                w->in_at[0] = w->in_at[1] = r[2];
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+{
+    return takes ? &it->taken : &it->given;
+}
+
+/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+{
+    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
+                 : it->packs && it->give_mate == 0;
+}
+
+/* In the same? */
+static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                             const dpari_hx_item *b, int takes)
+{
+    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
+           (!x->bound ||
+            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+}
+
+static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+{
+    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+}
+
+/* The entries of b in a list of a; returns how many. */
+static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+{
+    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    if (!takes) {
+        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
+    }
+    return dpari_stride_list(
+        &b->take, mine,
+        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+}
+
+/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
+ * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
+ * for (1.0 -> 1.5 us). */
+static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
+{
+    dpari_hx_item *a = &item[i];
+    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    int64_t j;
+    l->at = at;
+    for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
+        dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
+        int32_t runs = 0;
+        if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
+            dpari_hx_one_list(x, a, &item[j], takes)) {
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+        }
+        if (runs == 0 && (strict || j == i)) {
+            return;
+        }
+        if (runs > 0) {
+            of->runs = j == i ? 0 : -1;
+            l->runs += runs;
+        }
+    }
+}
+
+/* The lists of n items that are given or taken one after the other. */
+static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
+{
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
+    int32_t step = 0; /* from the item before */
+    for (i = 0; i < n; i++) {
+        dpari_hx_few_of(&item[i], takes)->runs = 0;
+    }
+    for (i = 0; i < n; i++) {
+        if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
+            dpari_hx_list_from(x, item, n, i, takes, at);
+            at += dpari_hx_few_of(&item[i], takes)->runs;
+        }
+    }
+    for (i = n - 1; i >= 0; i--) {
+        const dpari_hx_item *it = &item[i];
+        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
+        l->step = 1 + step;
+        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? l->step
+                   : 0;
+    }
+}
+
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+{
+    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
+    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+}
+
+static void dpari_hx_gather_all(dpar_halo_exchange *x)
+{
+    int32_t s, takes;
+    for (s = 0; s < x->steps; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        for (takes = 0; takes < 2; takes++) {
+            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
+            dpari_hx_gather_sends(x, p, takes);
+        }
+    }
+}
+
+/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
+ */
+static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
+        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->own_step[d] != b->own_step[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Have two boxes of own cells no point in common? */
+static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    for (d = 0; d < a->dims - 1; d++) {
+        const int64_t shift = b->local[d] - a->local[d];
+        if (shift >= a->extent[d] || -shift >= a->extent[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
+ * each other and have no point in common: the order of the others is promised. */
+static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
+{
+    return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
+           (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
+}
+
+static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
+{
+    dpari_stride_spot few[DPARI_STRIDE_FEW];
+    int64_t i, j;
+    for (i = 0; i < n; i++) {
+        dpari_hx_item *a = &item[i];
+        if (dpari_hx_mem(&x->field[a->field])) {
+            a->give_mate = a->take_mate = -1;
+            continue;
+        }
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
+            dpari_hx_item *b = &item[j];
+            if (!dpari_hx_mates(a, b) || dpari_stride_list(&a->take, 0, 0, few) > 0) {
+                continue;
+            }
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
+                a->give.run <= DPARI_HX_SHORT) {
+                a->give_mate = (int32_t)(j - i);
+                b->give_mate = -1;
+            }
+            if (dpari_hx_taken_together(a, b, sends)) {
+                a->take_mate = (int32_t)(j - i);
+                b->take_mate = -1;
+            }
+        }
+    }
+}
+
+/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
+ * It is packed by then; both lie in the same lines, which are then written once. */
+static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                             const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t gap = a->mine_at - b->mine_at;
+    int64_t k;
+    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
+        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
+        !dpari_hx_mates(a, b)) {
+        return 0;
+    }
+    for (k = p->s; k < p->s + p->s_items; k++) {
+        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    int64_t i, j;
+    for (i = p->r; i < p->r + p->r_items; i++) {
+        dpari_hx_item *a = &x->item[i];
+        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+            dpari_hx_item *b = &x->item[j];
+            if (dpari_hx_may_wipe(x, p, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+                a->wiper = j - i;
+                dpari_hx_prepare(x, b, DPAR_SUM);
+                a->give.clear = b->take.beside == 0;
+            }
+        }
+    }
+}
+
+/* hash[0] is of R: what one receives the other sends. */
+static void dpari_hx_finish_items(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        dpari_hx_step *p = &x->step[s];
+        for (k = p->r; k < p->s + p->s_items; k++) {
+            dpari_hx_item *it = &x->item[k];
+            const int sends = k >= p->s;
+            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
+            if (it->peer >= 0) {
+                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
+                it->pack_at += w->out_at[give];
+                it->take_at += w->in_at[!give];
+            }
+            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+        }
+        dpari_hx_wipe_beside(x, p);
+        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
+        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+    }
+    dpari_hx_gather_all(x);
+    x->asks = dpari_hx_asks(x);
+    x->prepared = DPAR_SUM;
+}
+
+static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_pin_all(x, 1);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
+                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
+}
+
+static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t i, s;
+    int64_t at = 0;
+    dpar_status st = dpari_hx_find_node(x);
+    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    for (s = 0; s < x->steps; s++) {
+        at = dpari_hx_list(x, s, at);
+    }
+    dpari_hx_flows(x);
+    dpari_hx_mark_packed(x);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    if (st == DPAR_OK) {
+        for (i = 0; i < x->fields; i++) {
+            dpari_hx_bind_field(x, i);
+        }
+        x->version = 1;
+        for (s = 0; s < x->steps && x->world; s++) {
+            x->line[s].version = 1;
+        }
+        st = dpari_hx_swap_places(x, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+    }
+    if (st != DPAR_OK) {
+        if (x->memory) {
+            (void)dpari_hx_pin_all(x, 0);
+            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+        }
+        return st;
+    }
+    dpari_hx_finish_items(x);
+    return DPAR_OK;
+}
+
+/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
+ * that is asked for, and else none. */
+static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
+{
+    const int32_t way = x->options.way;
+    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        const dpar_halo_field *f = &x->field[i];
+        dpari_hx_array_of(&x->array[i], f, x->rank);
+        x->array[i].reach[0] =
+            shares && !x->array[i].elsewhere && f->data &&
+            (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[1] =
+            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+    }
+}
+
+/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
+{
+    int64_t within;
+    int32_t p;
+    for (p = 0; p < 2 * n && w; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) &&
+            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "field #: its elements on rank # take # bytes from the first to the "
+                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
+                "lies: # bytes)",
+                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
+                                         const dpar_comm *node, const dpari_hx_size *z,
+                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
+{
+    int64_t need = 0, *span;
+    dpar_status st;
+    (void)dpari_hx_layout(z, NULL, &need);
+    if (!memory) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+    }
+    if (bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
+            "# modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (later) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    span = dpari_hx_layout(z, memory, &need)->span;
+    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
+}
+
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why)
+{
+    dpar_halo_exchange *x;
+    dpar_halo_options o;
+    dpari_hx_given given;
+    dpari_hx_size z;
+    int64_t need = 0;
+    int32_t i;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
+              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK
+             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
+             : st;
+    given.fields = fields;
+    given.options = &o;
+    given.n = n;
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
+    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_hx_layout(&z, NULL, &need);
+    dpari_zero(memory, (size_t)need);
+    x = dpari_hx_layout(&z, memory, &need);
+    x->c = c;
+    x->node = o.node ? o.node : c;
+    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = o;
+    x->rank = c->rank;
+    x->wide = dpari_os_wide();
+    x->fields = n;
+    x->steps = z.steps;
+    x->items = z.items;
+    for (i = 0; i < n; i++) {
+        x->field[i] = fields[i];
+        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
+    }
+    for (i = 0; i < x->steps; i++) {
+        x->step[i] = dpari_hx_step_of(&z, i);
+    }
+    x->forward = z.forward;
+    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
+    dpari_hx_own_arrays(x, later);
+    dpari_hx_mark_peers(x);
+    st = dpari_hx_plan(x, why);
+    if (st == DPAR_OK) {
+        *plan = x;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos)
+{
+    dpari_hx_array *a;
+    int32_t s;
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    if (f < 0 || f >= x->fields || x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: there are # of them, # exchanges have not ended", f,
+                         x->fields, x->active, 0);
+    }
+    if ((data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return dpari_say(
+            DPAR_E_ARG, &x->c->why,
+            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+            (data != NULL) + 2 * (halos != NULL), 0);
+    }
+    a = &x->array[f];
+    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+                         "read it; this is none",
+                         f, 0, 0, 0);
+    }
+    x->field[f].data = data;
+    x->field[f].halos = halos;
+    dpari_hx_bind_field(x, f);
+    if (!x->bound) {
+        x->bound = 1;
+        dpari_hx_gather_all(x);
+    }
+    x->version++;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = x->version;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+}
+
+/* ---- the same array, less wide ----------------------------------------------------------------
+ */
+
+/* Why the narrower halo is none of this field's; NULL: it is. */
+static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
+{
+    const dpar_halo *wide = f->halo;
+    int32_t d;
+    if (f->halos) {
+        return "halos beside the block are as wide as the plan: give the narrower plan its own";
+    }
+    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+        h->owner != wide->owner) {
+        return "the narrower halo is on another grid, mesh or owners";
+    }
+    for (d = 0; d < wide->grid.dims; d++) {
+        if (h->grid.extent[d] != wide->grid.extent[d]) {
+            return "the narrower halo is on a grid of another size";
+        }
+        if (h->points[d] != wide->points[d]) {
+            return "the narrower halo is on other points";
+        }
+    }
+    return NULL;
+}
+
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why)
+{
+    dpari_hx_array a;
+    dpar_halo_field to;
+    dpar_box own[2], all[2];
+    const char *no;
+    dpar_status st;
+    int32_t d;
+    if (!field || !field->halo || !halo || !narrower) {
+        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpar_halo_check(field->halo, why);
+    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    no = dpari_hx_not_inside(field, halo);
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
+    }
+    to = *field;
+    to.halo = halo;
+    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
+        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
+            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
+                             0);
+        }
+        dpari_hx_array_of(&a, field, rank);
+        for (d = 0; d < halo->grid.dims; d++) {
+            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "dim #: widths of # and # do not lie in the array of rank #", d,
+                                 halo->low[d], halo->high[d], rank);
+            }
+            to.stride[d] = a.stride[d];
+            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
+        }
+        to.component_stride = a.component;
+    }
+    *narrower = to;
+    return DPAR_OK;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
+ * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
+ * merged into one message a peer, and run as often as you like. What each of 4 ranks runs (start:
+ * dpar_launch(4, heat, NULL)) on 120 rows of 100 columns, rows cut, columns around, one more point
+ * on all sides; compiled and run by the tests as it stands:
+ *
+ *     static int heat(dpar_comm *c, void *unused)
+ *     {
+ *         const char *names[1] = {"rows"};
+ *         const int64_t cells[2] = {120, 100};
+ *         const dpar_placement cut[1] = {dpar_shard(0)};
+ *         dpar_mesh mesh;
+ *         dpar_halo h = {0};
+ *         dpar_halo_field f = {0};
+ *         dpar_halo_exchange *x = NULL;
+ *         dpar_box box, todo;
+ *         dpar_why why;
+ *         int64_t bytes = 0, step;
+ *         void *memory = NULL;
+ *         int n, bad = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why);
+ *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+ *         h.periodic = 1u << 1;
+ *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
+ *         f.halo = &h;
+ *         f.type = DPAR_F64;
+ *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
+ *         bad = bad || dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why);
+ *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
+ *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &f, 1, NULL, &x, &why);
+ *         for (step = 0; step < 10 && !bad; step++) {
+ *             bad = dpar_halo_exchange_begin(x);
+ *             if (dpar_halo_core(&h, c->rank, &todo)) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *             bad = bad || dpar_halo_exchange_end(x);
+ *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *         }
+ *         bad = bad || dpar_halo_exchange_close(x);
+ *         dpar_comm_release(c, memory);
+ *         dpar_comm_release(c, f.data);
+ *         (void)unused;
+ *         return bad;
+ *     }
+ *
+ * Boxes count in points of the whole grid, [lo, hi); `compute` reads this array, whose first
+ * element is point box.lo, and writes another: dpar_halo_exchange_bind then swaps the two. Arrays
+ * of dpar_comm_alloc are the fastest, those of malloc may be given too. When something is bad the
+ * sentence is in why or in c->why.
+ *
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold, a pole, a
+ * cube's edge) gets what its owner had at `begin`; cells beyond a physical end are not touched, own
+ * cells neither, but for the half row that a fold has twice. Between begin and end own cells may be
+ * read and must not be written, for peers may read them where they lie; halo cells must be neither
+ * read nor written. The same bits on every engine and in every order of arrival. A rank's piece of
+ * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
+ * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
+ * share memory a halo byte is read and written once where runs are long, twice where they are
+ * short or AUTO packs them; with messages twice and once more by what carries them. Latency is paid
+ * once a peer, for all fields together. */
+#ifndef DPARI_HALO_HALO_EXCHANGE_H
+#define DPARI_HALO_HALO_EXCHANGE_H
+
+#include "../index/halo.h"
+#include "../comm/comm.h"
+#include "../comm/mem.h"
+
+/* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
+ * C order of dpar_halo_box. */
+typedef struct dpar_halo_field {
+    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
+                              one plan may have different ones: other points, widths, dims */
+    int32_t type;          /* DPAR_F64, ... */
+    int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
+                              two, (u, v) along the last dim and the one before, turned where the
+                              grid is (cubed sphere) */
+    int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+                              vector 1: with signs; 0: scalars of their points, without */
+    int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
+                              nearest, also where no message is needed: the same bits everywhere */
+    int32_t wire;
+    int32_t components;       /* elements at each point; 0: 1 */
+    int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
+                                 for without these an array has its components last; E_ARG.) */
+    /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+     * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
+     * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
+     * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array (all
+                                      0: data is its address, halos lie before it too); else not
+                                      looked at */
+    void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
+    void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
+                    (dpar_halo_slab), each dense in C order, components last */
+    const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
+                            as the plan. NULL: host memory. May differ from rank to rank. Where c
+                            has a memory of its own and messages carry all (no ranks share memory):
+                            c->mem; nothing waits for the device then, and poison, agree and
+                            compare do nothing or give E_ARG */
+} dpar_halo_field;
+
+/* Two fields that follow each other in the list are u, along the last dim, and v, along the one
+ * before, each on points of its own: a C-grid has u at faces of cells along x and v at faces along
+ * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
+ * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
+ * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
+ * memory alike (E_ARG). Plans of shared points bring those on edges from their owners, assemble
+ * adds them, each in its holder's direction. With dims face, y, x, n + 1 faces in a row of n cells:
+ *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
+ *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
+ *     u.high[2] = v.high[1] = w + 1;
+ *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_U;
+ *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
+enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
+
+/* How it travels. */
+enum {
+    DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
+                       of less than 64 KiB are packed), else messages */
+    DPAR_HALO_MESSAGES, /* packed, one message a peer */
+    DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
+    DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
+};
+
+/* All zero: the defaults. The same on all ranks, but for node and timers. */
+typedef struct dpar_halo_options {
+    int32_t way;       /* DPAR_HALO_x */
+    int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
+                          three steps: fewer messages, more waits. Not with folds, poles, cubes,
+                          masked owners, windows, compact halos, edges without corners: E_ARG.
+                          0: so, too, where it takes no more waits (fields of cells in the CPU's
+                          memory, corners, one dim cut at most); else all at once. If that dim is
+                          not the last, what goes to peers forward waits for no other step:
+                          edges and corners are copied out of it where it has arrived */
+    int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
+                          between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
+                          the row that a fold has twice. Not ordered */
+    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
+    int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
+                          have the same */
+    int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
+    dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
+                          those of c, if its engine shares memory */
+} dpar_halo_options;
+
+typedef struct dpar_halo_exchange dpar_halo_exchange;
+
+/* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
+ * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
+ * where arrays lie. Local. O(pieces). */
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
+                                              int32_t n, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why);
+/* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
+ * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
+ * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
+ * of 4096 bytes (E_ARG); how long other arrays are nobody knows but you. Staging memory comes from
+ * dpar_comm_alloc. COLLECTIVE over c: all ranks give the same fields (their number, types, points,
+ * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
+ * all ranks. Costs some messages a peer: once, not each step. */
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why);
+/* Another array of the same shape in place of field f's: for codes that swap old and new. Between
+ * exchanges; it is as large as the old one and has no element in common with other fields (neither
+ * is looked at). Local, some stores. E_ARG also when the old one is registered, so that peers may
+ * read it where it lies, and the new one is not. */
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos);
+/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
+ * added where no peer's come before them.
+ * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
+ * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
+ * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
+ * memory may be by themselves and a device's are not; never of arrival), and the halos become 0:
+ * then neither own cells nor halos may be read or written until end. A rank may wait here for peers
+ * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
+ * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+ * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
+ * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
+ * Several plans may be under way at a time, also over the same fields if what one writes no other
+ * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
+ * and waits for what they need. */
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
+/* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
+ * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
+ * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
+/* Returns when halos are filled and own cells may be written again. With several plans under way in
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. */
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
+/* begin and end. COLLECTIVE; errors as these. */
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+/* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
+ * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
+ * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
+ * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
+/* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
+ * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
+ * it: no call may have such a plan any more. */
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
+
+/* What a rank sends to one peer at each exchange. */
+typedef struct dpar_halo_traffic {
+    int32_t peer;
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
+} dpar_halo_traffic;
+/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
+                                        dpar_halo_traffic *t);
+/* A table of it with the phases' times (options.timers), as text: microseconds an exchange. Nothing
+ * for NULL. Local, O(peers x pieces). */
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
+
+/* ---- looking for mistakes ---- */
+
+/* Is what an exchange would bring there already, bit for bit? With a plan of shared points: are all
+ * copies of a point equal to their owner's? With halos: is none stale? E_MISMATCH on all ranks with
+ * the first that differs: field, point, both ranks, both values. Nothing changes (halos do while it
+ * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
+
+/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Between exchanges. Local.
+ */
+DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
+/* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
+ * itself. Local. */
+DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why);
+/* Compares every halo cell with its owner's cell, over another way: each field's own points are
+ * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
+ * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
+ * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
+ * for the whole grid on rank 0 (dpar_comm_alloc). */
+DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
+
+/* ---- narrower widths ---- */
+
+/* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
+ * step and 1 in its substeps has two plans over one array.
+ *     dpar_halo thin = wide;                           (field.halo is &wide)
+ *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
+ *     dpar_halo_field_narrower(&field, &thin, c->rank, &field_1, &why);
+ *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
+ *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
+ * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
+ * Grid, mesh, owners and points are those of the wider one (E_ARG), its box lies inside (E_RANGE);
+ * not for compact halos, whose buffer has one width (E_ARG). rank: of the communicator. Local. */
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why);
+
+/* ---- choosing ---- */
+
+/* What was fastest, to keep beside the code's own configuration. */
+typedef struct dpar_halo_choice {
+    int32_t way, ordered;
+    int64_t run_bytes;
+    double seconds; /* an exchange took, the slowest rank's median */
+} dpar_halo_choice;
+/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
+ * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
+ * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
+ * dpar_halo_exchange_bytes says with options.ordered 0 and 1, free again afterwards. Of the options
+ * way, ordered and run_bytes are not looked at. The fields' halos are filled
+ * afterwards. Errors as init and run. */
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_choice *choice, dpar_why *why);
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Fields in memory that the CPU does not reach: their boxes, in batches. */
+#include "halo_plan.h"
+
+#include "../base/arith.h"
+#include "../comm/comm.h"
+#include "../comm/mem.h"
+#include "../comm/world.h"
+
+/* The table of a field; NULL: the host's memory. */
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+{
+    return f->mem && f->mem->move ? f->mem : NULL;
+}
+
+/* One box, here or there, done when this returns. */
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+{
+    const dpar_mem *m = dpari_hx_mem(f);
+    dpar_status st;
+    if (!m) {
+        dpar_mem_move_box(box);
+        return DPAR_OK;
+    }
+    st = m->move(m->ctx, box, 1);
+    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
+}
+
+/* The box of an item in this rank's array and, densely and as it is, in other memory. */
+DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b)
+{
+    unsigned char *mine = x->part[it->mine] + it->mine_at;
+    int32_t d;
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->op = DPAR_COPY;
+    b->dims = it->dims;
+    b->to = back ? mine : dense;
+    b->from = back ? dense : mine;
+    for (d = 0; d < it->dims; d++) {
+        b->extent[d] = it->extent[d];
+        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
+        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
+    }
+}
+
+/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
+                            dpar_mem_box *b)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    int32_t d;
+    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
+    b->through = dpari_hx_wire(f);
+    if (!takes) {
+        b->to_type = dpari_hx_wire(f);
+        b->clear = adjoint;
+        return;
+    }
+    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
+    b->op = adjoint ? x->op : DPAR_COPY;
+    b->negate = it->negate;
+    b->clear = adjoint && it->peer < 0;
+    for (d = 0; d < it->dims && it->direct; d++) {
+        b->from_stride[d] = it->other_step[d];
+    }
+}
+
+static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
+{
+    x->moved = x->moved == DPAR_OK ? st : x->moved;
+}
+
+/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
+ * goes wrong is heard at the next dpari_hx_settle. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+{
+    const dpar_mem *of = NULL;
+    int32_t boxes = 0;
+    int64_t k;
+    for (k = first; k <= first + n; k++) {
+        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
+        if (it && (!m || (!takes && !it->packs))) {
+            continue;
+        }
+        if (m != of && boxes > 0) {
+            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            boxes = 0;
+        }
+        of = m;
+        if (it) {
+            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
+        }
+    }
+}
+
+/* Is an earlier field in the same memory? */
+static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
+{
+    int32_t i;
+    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    }
+    return i < f;
+}
+
+/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
+{
+    dpar_status st = x->moved;
+    dpar_why why;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && m->wait && !dpari_hx_again(x, i)) {
+            const dpar_status s = m->wait(m->ctx);
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
+                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        dpar_comm_abort(x->c, st, why.text);
+        if (x->node != x->c) {
+            dpar_comm_abort(x->node, st, why.text);
+        }
+    }
+    return st;
+}
+
+/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes, int on)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && !dpari_hx_again(x, i)) {
+            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
+                                  : m->unpin ? m->unpin(m->ctx, memory)
+                                             : DPAR_OK;
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    return st;
+}
+
+/* The same of all memory of a plan: its own, and what peers pack for it. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
+{
+    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    int32_t i;
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const dpari_hx_peer *p = &x->peer[i];
+        if (p->world >= 0 && p->staging) {
+            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+        }
+    }
+    return st;
+}

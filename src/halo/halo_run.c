@@ -1,0 +1,817 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Exchanges: waiting for peers, packing, taking. */
+#include "halo_plan.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../index/halo.h"
+#include "../comm/comm.h"
+#include "../comm/kernel.h"
+#include "../comm/os.h"
+#include "../comm/shm.h"
+#include "../comm/strided.h"
+#include "../comm/world.h"
+
+/* ---- waiting for peers ------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_PROGRESS = 64 }; /* turns of a wait between two looks at other work */
+
+static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+{
+    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+}
+
+/* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
+ * and so on. */
+typedef struct dpari_hx_suspect {
+    int32_t who;   /* of the world */
+    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
+    double since;  /* nobody else came under suspicion; 0: not yet */
+} dpari_hx_suspect;
+
+/* The rank in the plan's communicator of one of the world; -1: none. */
+static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
+{
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    int32_t i;
+    for (i = 0; i < x->node->size && s->world_rank[i] != world; i++) {
+    }
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
+}
+
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+/* Which exchange a rank runs: dpari_hx_kind. */
+static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+{
+    dpar_text_put(t, kind == 1              ? "a forward exchange"
+                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
+                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
+                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
+                                            : "another operation");
+}
+
+/* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
+static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                 const dpari_hx_suspect *q, double waited)
+{
+    dpari_shm *s = (dpari_shm *)(void *)x->node;
+    const dpari_hx_peer *p = &x->peer[peer];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpar_text_int(&t, x->count);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, x->fields);
+    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
+    dpar_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    if (status == DPAR_E_PEER) {
+        dpari_put_ending(&t, s, p->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpar_text_put(&t, " did not come in ");
+        dpar_text_fixed(&t, waited, 1);
+        dpar_text_put(&t, " s; ");
+        if (q->links > 0) {
+            dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
+            dpar_text_int(&t, p->rank);
+            dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
+        } else {
+            dpar_text_put(&t, "it");
+        }
+        dpar_text_put(&t, " has begun exchange #");
+        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+    } else {
+        dpar_text_put(&t, " runs ");
+        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpar_text_put(&t, ", rank ");
+        dpar_text_int(&t, x->c->rank);
+        dpar_text_char(&t, ' ');
+        dpari_hx_put_kind(&t, dpari_hx_kind(x));
+    }
+    status = dpari_shm_break(s, status, why.text);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
+/* Messages and other work that is under way. */
+static void dpari_hx_progress(dpar_halo_exchange *x)
+{
+    int32_t i;
+    dpari_shm_progress_all((dpari_shm *)(void *)x->node);
+    if (x->node != x->c) {
+        for (i = 0; i < x->messages; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+    }
+}
+
+/* Time has passed: does it make sense to wait on? */
+static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+{
+    const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
+    dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    if (st == DPAR_OK) {
+        st = x->c->status;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
+}
+
+static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
+                            dpari_hx_suspect *q)
+{
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const int32_t who = dpari_shm_culprit(s, x->peer[peer].world, now, quiet, &q->links);
+    if (who != q->who || q->since <= 0.0) {
+        q->who = who;
+        q->since = now;
+    }
+}
+
+/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
+ * allowed, a second at most? Where that changes again and again, the last after four times that. */
+static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                         dpari_hx_suspect *q)
+{
+    const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
+    const double now = dpari_os_now();
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
+    }
+    dpari_hx_follow(x, peer, now, quiet, q);
+    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
+}
+
+/* Timers: 0 where there are none. */
+static double dpari_hx_clock(const dpar_halo_exchange *x)
+{
+    return x->options.timers ? dpari_os_now() : 0.0;
+}
+
+static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+{
+    if (x->options.timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
+static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                         uint64_t value)
+{
+    const double began = dpari_hx_clock(x);
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0};
+    dpar_status st = DPAR_OK;
+    int32_t turn = 0;
+    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
+        if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
+            dpari_hx_progress(x);
+        }
+        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
+            dpari_wait_says(x->world, x->peer[peer].world);
+            st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
+            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
+                st = DPAR_OK; /* its last words */
+            }
+        }
+    }
+    dpari_wait_end(x->world, &t);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
+               ? st
+               : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
+}
+
+#define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+
+/* *word >= value? MORE: not yet, and wait is 0. */
+static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                  uint64_t value, int wait)
+{
+    double now;
+    dpar_status st;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait) {
+        return dpari_hx_await_slowly(x, peer, word, value);
+    }
+    now = dpari_os_now();
+    if (x->looked > 0.0 && now - x->looked < DPARI_HX_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    st = dpari_hx_look(x, peer);
+    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        st = dpari_hx_fail(x, st, peer, NULL, 0.0);
+    }
+    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+
+/* Does anything come from the peer in this mode? */
+static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+{
+    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+}
+
+static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+{
+    return x->count & 1;
+}
+
+static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return x->part[it->mine] + it->mine_at;
+}
+
+/* The beginning of the memory where what is taken lies. */
+static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+    if (it->peer < 0) {
+        return x->part[it->theirs];
+    }
+    if (it->direct) {
+        return p->at[it->theirs];
+    }
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+}
+
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+}
+
+/* The lines where the rows of a box begin and end. */
+static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const int64_t size = dpar_type_bytes(x->field[it->field].type);
+    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, it);
+    int64_t index[DPARI_HX_DIMS] = {0};
+    int32_t d;
+    do {
+        dpari_stride_ask_line(at - step);
+        dpari_stride_ask_line(at + row);
+        for (d = 0; d < it->dims; d++) {
+            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+                continue;
+            }
+            at += size * it->own_step[d];
+            if (++index[d] < it->extent[d]) {
+                break;
+            }
+            at -= size * it->own_step[d] * index[d];
+            index[d] = 0;
+        }
+    } while (d < it->dims);
+}
+
+/* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
+ * where rows begin and end: stores there wait for each line, one after the other, unless all are
+ * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
+ * again when they are met: eight fields of 64^3 take 2 % less without. */
+static void dpari_hx_ask(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k;
+    for (k = 0; k < end && x->asks; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        if (it->row >= 0) {
+            dpari_hx_ask_rows(x, it);
+        }
+    }
+}
+
+static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    int64_t k;
+    for (k = first; k < first + n; k += x->item[k].given.step) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
+        if (!it->packs || it->give_mate < 0) {
+            continue;
+        }
+        if (it->given.runs > 0) {
+            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
+                                  x->part[it->mine]);
+        } else if (it->give_mate > 0) {
+            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
+                                    to + other->pack_at, dpari_hx_mine(x, other));
+        } else {
+            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+        }
+    }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 0);
+    }
+    dpari_hx_count(x, DPARI_HX_PACKING, began);
+}
+
+static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    int64_t k;
+    for (k = first; k < first + n; k += x->item[k].taken.step) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
+        if (it->take_mate < 0) {
+            continue;
+        }
+        if (it->taken.runs > 0) {
+            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
+                                  x->part[it->mine], dpari_hx_base(x, it));
+        } else if (it->take_mate > 0) {
+            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+        } else {
+            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+        }
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
+ * last of it has come. */
+static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    const double began = dpari_hx_clock(x);
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(x, p->r, p->r_items, 1);
+    } else {
+        dpari_hx_move(x, p->s, p->s_items, 1);
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* Receives, then sends of a step. */
+static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+{
+    const int mode = x->mode;
+    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    int32_t i, n = 0, pass;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            dpar_call *call = &x->call[n];
+            if (x->peer[i].world >= 0 || bytes == 0) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_U8;
+            call->root = x->peer[i].rank;
+            call->tag = x->options.tag;
+            call->count = bytes;
+            call->in = pass ? from + w->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            n++;
+        }
+    }
+    x->messages = n;
+    return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
+}
+
+/* What others have of this rank in a step is packed, and they are told. */
+static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    x->now = s;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
+        dpari_hx_flow *w = &peer->flow[s];
+        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
+        if (peer->world >= 0 && x->count > 2 && w->packed) {
+            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_give(x, p->s, p->s_items);
+    } else {
+        dpari_hx_give(x, p->r, p->r_items);
+    }
+    st = x->elsewhere ? dpari_hx_settle(x) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (p->meets) {
+        dpari_publish(x->world, &x->line[p->line].ready,
+                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
+    }
+    return dpari_hx_post(x, s);
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    const int offered = forward && s == x->early && x->early > 0;
+    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
+    x->stage = DPARI_HX_TAKING;
+    if (st == DPAR_OK) {
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
+    }
+    return st;
+}
+
+/* Is there such a step in an exchange of this mode? */
+static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+{
+    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+}
+
+/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+{
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *p = &x->step[s];
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+    }
+    x->next = s;
+}
+
+/* The peer says that it is ready: for the same? Where are its arrays? */
+static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+{
+    dpari_hx_peer *p = &x->peer[i];
+    const dpari_hx_line *line = &p->line[x->step[s].line];
+    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    uint64_t word;
+    int32_t f;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    word = DPARI_LOAD(&line->ready);
+    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
+    }
+    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
+        for (f = 0; f < 2 * x->fields; f++) {
+            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+        }
+        p->version = line->version;
+    }
+    return DPAR_OK;
+}
+
+/* From those that share memory, as they come. */
+static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, pass;
+    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
+        all = DPAR_OK;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            dpar_status st;
+            if (w->taken) {
+                continue;
+            }
+            st = dpari_hx_meet(x, i, s, pass);
+            if (st == DPAR_MORE) {
+                all = DPAR_MORE;
+            } else if (st != DPAR_OK) {
+                return st;
+            } else {
+                w->taken = 1;
+                if (x->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(x, w->first, w->boxes);
+                }
+            }
+        }
+        if (all == DPAR_OK) {
+            break;
+        }
+    }
+    return all;
+}
+
+static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+{
+    const double began = dpari_hx_clock(x);
+    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st;
+}
+
+/* Messages: receives were posted first, in the order of the peers. */
+static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, n = 0;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_flow *w = &x->peer[i].flow[s];
+        dpar_status st;
+        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+            continue;
+        }
+        n++;
+        if (w->taken > 1) {
+            continue;
+        }
+        st = dpari_hx_wait_message(x, n - 1, wait);
+        if (st == DPAR_MORE) {
+            all = DPAR_MORE;
+        } else if (st != DPAR_OK) {
+            return st;
+        } else {
+            w->taken = 2;
+            if (x->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(x, w->first, w->boxes);
+            }
+        }
+    }
+    return all;
+}
+
+/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
+ * messages left? */
+static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
+            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
+                                wait);
+        }
+    }
+    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
+        st = dpari_hx_wait_message(x, i, wait);
+    }
+    return st;
+}
+
+/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
+ * they write none of its peers reads. */
+static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+{
+    const int32_t s = x->now;
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    if (x->stage == DPARI_HX_TAKING) {
+        st = dpari_hx_take_shared(x, s, wait);
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
+        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+        if (x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
+        }
+        if (x->elsewhere) {
+            dpari_hx_take_elsewhere(x, p);
+            st = dpari_hx_settle(x);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (p->meets) {
+            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
+        }
+        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
+        x->stage = DPARI_HX_LEAVING;
+    }
+    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
+        st = dpari_hx_leave(x, s, wait);
+    }
+    return st;
+}
+
+/* Do messages of this rank belong to steps that have not begun? */
+static int dpari_hx_unposted(const dpar_halo_exchange *x)
+{
+    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
+    int32_t s = x->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(x, s); s += on) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The ranks of a node that gave up: messages of the others may never come. */
+static void dpari_hx_break_both(dpar_halo_exchange *x)
+{
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    }
+}
+
+static void dpari_hx_over(dpar_halo_exchange *x)
+{
+    x->active = 0;
+    x->c->unposted = x->c->unposted == x ? NULL : x->c->unposted;
+}
+
+/* The exchange failed: nothing of it stays under way. */
+static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+{
+    dpari_hx_break_both(x);
+    if (dpari_hx_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->messages);
+    }
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x);
+    }
+    x->messages = 0;
+    dpari_hx_over(x);
+    return st;
+}
+
+/* One step further than those that have begun, waiting for them if it may. OK: another has begun,
+ * or there is none. */
+static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    } else if (st == DPAR_OK) {
+        dpari_hx_over(x);
+    }
+    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+}
+
+/* Messages of two plans meet in the order in which they are posted, on all ranks the same: of the
+ * one that began before, all come before those of the next. */
+static dpar_status dpari_hx_post_rest(dpar_comm *c)
+{
+    dpar_halo_exchange *before = c->unposted;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && before && before->active && dpari_hx_unposted(before)) {
+        st = dpari_hx_on(before, 1);
+    }
+    c->unposted = NULL;
+    return st;
+}
+
+static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && x->active) {
+        st = dpari_hx_on(x, wait);
+    }
+    return st;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+{
+    dpar_status st = DPAR_OK;
+    if (x->world) { /* the others may have given this rank up */
+        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    }
+    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
+    if (st != DPAR_OK) {
+        dpari_hx_break_both(x);
+        return st;
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    st = dpari_hx_post_rest(x->c);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (mode == DPAR_HALO_FORWARD) {
+        dpari_hx_ask(x);
+    }
+    x->count++;
+    x->active = 1;
+    x->mode = mode;
+    x->op = op;
+    x->looked = 0.0;
+    x->messages = 0;
+    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
+        st = dpari_hx_offer(x, x->early);
+    }
+    if (st == DPAR_OK) {
+        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+        x->stage = DPARI_HX_FINISHED;
+    }
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    }
+    x->c->unposted = st == DPAR_OK && dpari_hx_unposted(x) ? x : NULL;
+    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+{
+    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+{
+    int32_t s, i;
+    int64_t k;
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "operation #: sum, max and min are possible", op,
+                         0, 0, 0);
+    }
+    for (i = 0; i < x->fields; i++) {
+        if (!dpar_type_reduces(x->field[i].type)) {
+            return dpari_say_word(DPAR_E_ARG, &x->c->why, "field # of @ cannot be combined",
+                                  dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+        }
+    }
+    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+            continue;
+        }
+        for (k = 0; k < x->step[s].s_items; k++) {
+            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+        for (k = 0; k < x->step[s].r_items; k++) {
+            dpari_hx_item *it = &x->item[x->step[s].r + k];
+            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
+        }
+        dpari_hx_gather_sends(x, &x->step[s], 1);
+    }
+    x->prepared = x->active ? x->prepared : op;
+    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+{
+    const dpar_status st = dpar_halo_exchange_begin(x);
+    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+{
+    dpar_status st;
+    if (!x) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_broken(x);
+    if (x->active && st == DPAR_OK) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    } else if (x->active) {
+        st = dpari_hx_drop(x, st); /* its messages would be looked for when the communicator ends */
+    }
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x); /* what a broken exchange has begun */
+        (void)dpari_hx_pin_all(x, 0);
+    }
+    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    return st;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* The fastest way, by trying. */
+#include "halo_plan.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/os.h"
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+
+/* The slowest rank's median; 0 with *st. */
+static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+{
+    double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
+    int64_t times = 1, k;
+    int32_t i, j;
+    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
+        *st = dpar_barrier(x->c, NULL);
+        mine = dpari_os_now();
+        for (k = 0; k < times && *st == DPAR_OK; k++) {
+            *st = dpar_halo_exchange_run(x);
+        }
+        mine = (dpari_os_now() - mine) / (double)times;
+        if (*st == DPAR_OK) {
+            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        }
+        if (i < 0) { /* the first is cold */
+            times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
+            times = i == -2 ? 3 : times;
+            continue;
+        }
+        for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
+            sample[j] = sample[j - 1];
+        }
+        sample[j] = slowest;
+    }
+    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+}
+
+/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
+ * also ordered. */
+static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+{
+    o->ordered = n & 1;
+    o->way = n < 2    ? DPAR_HALO_MESSAGES
+             : n < 4  ? DPAR_HALO_PACKED
+             : n < 10 ? DPAR_HALO_DIRECT
+                      : DPAR_HALO_AUTO;
+    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_choice *choice, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpar_halo_choice best;
+    dpar_status st = DPAR_OK;
+    dpar_why said;
+    int32_t i, k;
+    dpari_zero(&o, sizeof o);
+    dpari_zero(&best, sizeof best);
+    o = options ? *options : o;
+    o.timers = 0;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+        dpar_halo_exchange *x = NULL;
+        double seconds;
+        int ordered = !o.shared;
+        dpari_hx_try(&o, i);
+        for (k = 0; k < n && o.ordered; k++) { /* the first way, which is none, judges the fields */
+            ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
+        }
+        /* all ranks must try it, or none: compact halos are told apart by rank */
+        said.text[0] = 0;
+        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = choice ? st : dpari_say(DPAR_E_ARG, &said, "halo: choice is NULL", 0, 0, 0, 0);
+        st = dpari_agree(c, st, &said);
+        if (st == DPAR_E_NONE) {
+            st = DPAR_OK;
+            continue;
+        }
+        if (st != DPAR_OK) {
+            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        }
+        st = dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        seconds = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (best.seconds <= 0.0 || seconds < best.seconds)) {
+            best.way = o.way;
+            best.ordered = o.ordered;
+            best.run_bytes = o.run_bytes;
+            best.seconds = seconds;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    *choice = best;
+    return DPAR_OK;
+}

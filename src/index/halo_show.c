@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "halo_show.h"
+
+#include "../base/arith.h"
+#include "redistribute.h"
+
+/* Lengths are in tenths of a pixel. */
+enum {
+    DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
+    DPARI_HSHOW_LEFT = 300,
+    DPARI_HSHOW_TOP = 800,
+    DPARI_HSHOW_TABLE = 3400,
+    DPARI_HSHOW_ROW = 190,
+    DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
+    DPARI_HSHOW_BLOCKS = 4096 /* that are drawn */
+};
+
+typedef struct dpari_hshow {
+    const dpar_halo_picture *p;
+    int32_t dim[2];       /* down, across; -1: the grid has one dim */
+    dpar_box own, box;    /* of the rank */
+    int64_t lo[2], hi[2]; /* points that are drawn */
+    int64_t scale;        /* a point's tenths of a pixel, times 1024 */
+    int64_t peers;        /* rows of the table */
+} dpari_hshow;
+
+/* ---- elements ---------------------------------------------------------------------------------
+ */
+
+static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
+{
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpar_text_fixed(t, (double)tenths / 10, 1);
+    dpar_text_char(t, '"');
+}
+
+static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
+{
+    dpar_text_put(t, "<text class=\"");
+    dpar_text_put(t, style);
+    dpar_text_char(t, '"');
+    dpari_hshow_number(t, "x", x);
+    dpari_hshow_number(t, "y", y);
+    dpar_text_char(t, '>');
+}
+
+/* Neighbours in number get colours far apart: the golden angle. */
+static void dpari_hshow_colour(dpar_text *t, int32_t peer)
+{
+    dpar_text_put(t, "hsl(");
+    dpar_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
+    dpar_text_put(t, ",62%,55%)");
+}
+
+/* Where point v of dim k (0 down, 1 across) begins. */
+static int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
+{
+    return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
+}
+
+/* A box of points; dims that are not drawn are ignored. style is a class. */
+static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *style,
+                             const int64_t *lo, const int64_t *hi, int32_t peer)
+{
+    int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
+    dpar_text_put(t, "<rect class=\"");
+    dpar_text_put(t, style);
+    dpar_text_char(t, '"');
+    dpari_hshow_number(t, "x", x);
+    dpari_hshow_number(t, "y", y);
+    dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
+    dpari_hshow_number(t, "height", dpari_hshow_at(s, 0, hi[0]) - y);
+    if (peer >= 0) {
+        dpar_text_put(t, " fill=\"");
+        dpari_hshow_colour(t, peer);
+        dpar_text_char(t, '"');
+    }
+    dpar_text_put(t, "/>\n");
+}
+
+/* Dims k = 0, 1 of a box given by lo[] and lengths. */
+static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int64_t *hi,
+                             int64_t (*to)[2])
+{
+    int32_t k;
+    for (k = 0; k < 2; k++) {
+        to[0][k] = s->dim[k] < 0 ? 0 : lo[s->dim[k]];
+        to[1][k] = s->dim[k] < 0 ? 1 : hi[s->dim[k]];
+    }
+}
+
+/* ---- what is drawn ----------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p, dpar_why *why)
+{
+    const int32_t dims = p->halo->grid.dims;
+    int64_t flat[2][2], span = 1;
+    int32_t k;
+    dpar_halo_walk w;
+    dpar_status st;
+    s->p = p;
+    s->dim[0] = p->across == p->down ? dims - 2 : p->down;
+    s->dim[1] = p->across == p->down ? dims - 1 : p->across;
+    if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
+        return dpari_say(DPAR_E_ARG, why, "dims # and # of a grid of # dims", p->down, p->across,
+                         dims, 0);
+    }
+    if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
+        return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
+    }
+    st = dpar_halo_begin(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpar_halo_box(p->halo, p->rank, &s->box);
+    dpari_hshow_flat(s, s->box.lo, s->box.hi, flat);
+    for (k = 0; k < 2; k++) {
+        int64_t points = s->dim[k] < 0 ? 1 : dpar_halo_points(p->halo, s->dim[k]);
+        s->lo[k] = dpari_least(0, flat[0][k]);
+        s->hi[k] = dpari_most(points, flat[1][k]);
+        span = dpari_most(span, s->hi[k] - s->lo[k]);
+    }
+    s->scale = dpari_most(1, (int64_t)DPARI_HSHOW_WIDE * 1024 / span);
+    s->scale = dpari_least(s->scale, INT64_C(400) * 1024);
+    return DPAR_OK;
+}
+
+/* Does the block share the dims that are not drawn with the rank's? */
+static int dpari_hshow_level(const dpari_hshow *s, const dpar_box *b)
+{
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        if (d != s->dim[0] && d != s->dim[1] &&
+            (b->lo[d] >= s->own.hi[d] || b->hi[d] <= s->own.lo[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
+{
+    int64_t flat[2][2];
+    dpar_box b;
+    if (rank < 0 || !dpar_halo_owned(s->p->halo, rank, &b) || !dpari_hshow_level(s, &b)) {
+        return;
+    }
+    dpari_hshow_flat(s, b.lo, b.hi, flat);
+    dpari_hshow_rect(t, s, rank == s->p->rank ? "me" : "b", flat[0], flat[1], -1);
+    dpari_hshow_text(
+        t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
+        (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
+    dpar_text_int(t, rank);
+    dpar_text_put(t, "</text>\n");
+}
+
+static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
+{
+    const dpar_halo *h = s->p->halo;
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t coord[DPAR_MAX_AXES] = {0}, a, drawn;
+    for (drawn = 0; drawn < DPARI_HSHOW_BLOCKS; drawn++) {
+        const int32_t block = dpar_mesh_rank(m, coord);
+        dpari_hshow_block(t, s, h->owner ? h->owner[block] : block);
+        for (a = m->axes - 1; a >= 0 && coord[a] == m->axis[a].size - 1; a--) {
+            coord[a] = 0;
+        }
+        if (a < 0) {
+            return;
+        }
+        coord[a]++;
+    }
+}
+
+/* ---- pieces -----------------------------------------------------------------------------------
+ */
+
+/* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
+static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
+{
+    const dpar_halo *h = s->p->halo;
+    int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
+    int32_t d, k;
+    dpar_box from;
+    for (d = 0; d < r->dims; d++) {
+        const int32_t mine = r->swap[0] == r->swap[1] ? d
+                             : d == r->swap[0]        ? r->swap[1]
+                             : d == r->swap[1]        ? r->swap[0]
+                                                      : d;
+        lo[d] = s->box.lo[d] + r->mine[d];
+        hi[d] = lo[d] + r->extent[mine];
+    }
+    dpari_hshow_flat(s, lo, hi, here);
+    dpari_hshow_rect(t, s, "in", here[0], here[1], r->peer);
+    h = h->partner != NULL && r->turn % 2 != 0 ? h->partner : h;
+    if (!dpar_halo_box(h, r->peer, &from)) {
+        return;
+    }
+    for (d = 0; d < r->dims; d++) {
+        lo[d] = from.lo[d] + r->theirs[d];
+        hi[d] = lo[d] + r->extent[d];
+    }
+    dpari_hshow_flat(s, lo, hi, there);
+    dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
+    if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
+        return; /* it lies where it comes from */
+    }
+    dpar_text_put(t, "<path class=\"w\" stroke=\"");
+    dpari_hshow_colour(t, r->peer);
+    dpar_text_put(t, "\" d=\"");
+    for (k = 0; k < 2; k++) {
+        int64_t(*at)[2] = k ? here : there;
+        dpar_text_put(t, k ? "L" : "M");
+        dpar_text_fixed(
+            t, (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20, 1);
+        dpar_text_char(t, ' ');
+        dpar_text_fixed(
+            t, (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20, 1);
+    }
+    dpar_text_put(t, "\"/>\n");
+}
+
+static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
+{
+    dpar_halo_walk w;
+    dpar_transfer r;
+    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+    while (dpar_halo_next(&w, &r)) {
+        dpari_hshow_piece(t, s, &r);
+    }
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_hshow_sum {
+    int64_t pieces, points;
+} dpari_hshow_sum;
+
+/* What goes between the rank and a peer; peer < 0: *next becomes the least one above `after`. */
+static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction, int32_t peer,
+                                         int32_t after, int32_t *next)
+{
+    dpari_hshow_sum sum = {0, 0};
+    dpar_halo_walk w;
+    dpar_transfer r;
+    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    while (dpar_halo_next(&w, &r)) {
+        if (r.peer == peer) {
+            sum.pieces++;
+            sum.points += dpar_transfer_volume(&r);
+        }
+        if (r.peer > after && (*next < 0 || r.peer < *next)) {
+            *next = r.peer;
+        }
+    }
+    return sum;
+}
+
+static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
+{
+    const int64_t unit = dpari_most(1, s->p->bytes);
+    dpar_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
+    dpar_text_put(t, s->p->bytes > 0 ? " bytes in " : " points in ");
+    dpar_text_int(t, sum.pieces);
+}
+
+static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
+{
+    const int64_t x = dpari_hshow_at(s, 1, s->hi[1]) + 300;
+    int64_t y = DPARI_HSHOW_TOP + 100;
+    int32_t peer = -1, row;
+    for (row = 0; row < DPARI_HSHOW_ROWS; row++, y += DPARI_HSHOW_ROW) {
+        int32_t next = -1;
+        dpari_hshow_count(s, DPAR_RECEIVES, -1, peer, &next);
+        dpari_hshow_count(s, DPAR_SENDS, -1, peer, &next);
+        if (next < 0) {
+            return;
+        }
+        peer = next;
+        dpar_text_put(t, "<rect class=\"k\" fill=\"");
+        dpari_hshow_colour(t, peer);
+        dpar_text_char(t, '"');
+        dpari_hshow_number(t, "x", x);
+        dpari_hshow_number(t, "y", y - 90);
+        dpar_text_put(t, " width=\"10\" height=\"10\"/>");
+        dpari_hshow_text(t, "t", x + 150, y);
+        dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
+        if (peer != s->p->rank) {
+            dpar_text_int(t, peer);
+        }
+        dpar_text_put(t, ": receives ");
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_RECEIVES, peer, INT32_MAX, &next));
+        dpar_text_put(t, ", sends ");
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_SENDS, peer, INT32_MAX, &next));
+        dpar_text_put(t, "</text>\n");
+    }
+    dpari_hshow_text(t, "t", x + 150, y);
+    dpar_text_put(t, "and others</text>\n");
+}
+
+/* ---- the picture ------------------------------------------------------------------------------
+ */
+
+static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
+{
+    const char *c = s->p->title;
+    for (; c != NULL && *c != 0; c++) {
+        const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
+        dpar_text_char(t, plain ? *c : '?');
+    }
+    dpar_text_put(t, c != NULL ? ": rank " : "Halo of rank ");
+    dpar_text_int(t, s->p->rank);
+}
+
+static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
+{
+    const int64_t wide = dpari_hshow_at(s, 1, s->hi[1]) + DPARI_HSHOW_TABLE + 300;
+    const int64_t high =
+        dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
+        300;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
+    dpar_text_int(t, wide / 10);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, high / 10);
+    dpar_text_put(t, "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
+                     "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
+                     ".b{fill:#f4f4f4;stroke:#999;stroke-width:.6}"
+                     ".me{fill:#fff;stroke:#222;stroke-width:1.6}"
+                     ".in{stroke:#222;stroke-width:.7;stroke-dasharray:3 2;fill-opacity:.75}"
+                     ".out{stroke:#222;stroke-width:.5;fill-opacity:.4}"
+                     ".w{fill:none;stroke-width:1.2;marker-end:url(#dpar-tip)}</style>\n"
+                     "<defs><marker id=\"dpar-tip\" viewBox=\"0 0 6 6\" refX=\"5\" refY=\"3\" "
+                     "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
+                     "<path d=\"M0 0L6 3L0 6z\" fill=\"#444\"/></marker></defs>\n"
+                     "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_hshow_text(t, "h", DPARI_HSHOW_LEFT, 350);
+    dpari_hshow_title(t, s);
+    dpar_text_put(t, "</text>\n");
+    dpari_hshow_text(t, "s", DPARI_HSHOW_LEFT, 560);
+    dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
+}
+
+DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p, dpar_why *why)
+{
+    dpari_hshow s;
+    int32_t peer = -1, next;
+    dpar_status status;
+    if (!t || !p || !p->halo) {
+        return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+    }
+    status = dpari_hshow_begin(&s, p, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (s.peers = 0; s.peers <= DPARI_HSHOW_ROWS; s.peers++, peer = next) {
+        next = -1;
+        dpari_hshow_count(&s, DPAR_RECEIVES, -1, peer, &next);
+        dpari_hshow_count(&s, DPAR_SENDS, -1, peer, &next);
+        if (next < 0) {
+            break;
+        }
+    }
+    dpari_hshow_head(t, &s);
+    dpari_hshow_blocks(t, &s);
+    dpari_hshow_pieces(t, &s);
+    dpari_hshow_table(t, &s);
+    dpar_text_put(t, "</svg>\n");
+    return DPAR_OK;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* steps - what a runner needs of a schedule: buffers for everything, as few as there can be, and
+ * the next thing to do. */
+#ifndef DPARI_SCHEDULE_STEPS_H
+#define DPARI_SCHEDULE_STEPS_H
+
+#include "schedule.h"
+
+/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none.
+ *  receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
+ *    needs of a stage's input belongs to the activation.
+ *  activation: from F to B, or to W where the backward is split; in a list without backwards to the
+ *    end. An OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
+ *  send: what goes out, from the F, B or I that makes it to the SEND, and some sends more (below).
+ *  weight: what I leaves to W, the gradients in between: pending W's.
+ * So F has receive, activation, send; I all four; W activation and weight; RECV and SEND their own.
+ * A list without messages has neither receives nor sends. Between stages of one rank data goes from
+ * hand to hand: no slots. */
+enum { DPAR_NO_SLOT = 65535 };
+typedef struct dpar_slots {
+    uint16_t receive, activation, send, weight;
+} dpar_slots;
+/* How many a rank needs. */
+typedef struct dpar_slot_counts {
+    int32_t receive, activation, send, weight;
+} dpar_slot_counts;
+
+/* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
+/* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
+ * once at most. slots: NULL, or one for each of s->action; counts: NULL, or [ranks].
+ * flying: a send's slot stays taken while the next `flying` sends of the rank are posted. 0: a SEND
+ * has the data out of its slot when it returns. A runner that posts k sends at a time and then
+ * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
+ * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last to
+ * use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.)
+ * E_ARG when dpar_schedule_check (tagged) refuses s, or flying < 0; E_RANGE at more than 65535
+ * slots; E_ROOM. O(actions). */
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why);
+
+/* A rank's way through its list. Both pointers are the caller's and must live. Begin again for the
+ * next training step. */
+typedef struct dpar_steps {
+    const dpar_schedule *schedule;
+    const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
+    int64_t at, end;
+} dpar_steps;
+/* What to do next: one action, or a forward and a backward that run together. */
+typedef struct dpar_task {
+    int64_t index; /* of the first, in schedule->action */
+    dpar_action action[2];
+    dpar_slots slots[2];
+} dpar_task;
+
+/* Begins a step of `rank`; a rank outside has nothing to do. O(1). */
+DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                               int32_t rank);
+/* The number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
+ * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
+DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task);
+
+#endif

@@ -1,0 +1,1958 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "spatial.h"
+
+#include "../comm/agree.h"
+#include "../comm/elements.h"
+#include "../halo/halo_plan.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/os.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+
+/* ---- one dim: extents ------------------------------------------------------------------------ */
+
+static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
+
+static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].kernel != 0;
+}
+
+static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].stride > 0 ? s->window[d].stride : 1;
+}
+
+static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
+}
+
+/* From the first tap to the last. */
+static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
+{
+    return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
+}
+
+/* How a dim is filled beyond its ends. */
+static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
+{
+    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
+                                                                           : s->padding[d];
+}
+
+/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
+static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
+{
+    const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
+                          s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
+    *most = least + dpari_most(dpari_spatial_stride(s, d), dpari_spatial_dilation(s, d)) - 1;
+    return least;
+}
+
+/* The window of a dim as the index wing knows it; 0: the layer does not touch the dim. */
+static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+{
+    int64_t most;
+    *v = s->window[d];
+    if (!dpari_spatial_touches(s, d)) {
+        return 0;
+    }
+    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
+              : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
+                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->align_corners = s->corners;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        v->stride = 1;
+        v->ceil_mode = 0;
+        v->pad_low = 0;
+        v->pad_high = 0;
+    }
+    if (s->kind == DPAR_TRANSPOSED_CONVOLUTION) { /* output padding is less padding cut off */
+        const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
+        v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
+    }
+    if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
+        v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
+        v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
+        v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
+    }
+    return 1;
+}
+
+static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const int64_t n = s->in.extent[d];
+    const dpar_window *v = &s->window[d];
+    int64_t most;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        dpar_window keys = *v;
+        keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
+        return dpar_window_outputs(&keys, n, m, why);
+    }
+    if (s->kind == DPAR_INTERPOLATION) {
+        *m = s->extent[d];
+        if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
+            (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
+                v->kernel);
+        }
+        return DPAR_OK;
+    }
+    *m = dpari_spatial_spread(s, d, n, &most);
+    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
+    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
+            most, s->padding[d]);
+    }
+    return DPAR_OK;
+}
+
+/* Outputs of a dim. */
+static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const dpar_window *v = &s->window[d];
+    const int64_t n = s->in.extent[d];
+    dpar_status st;
+    *m = n;
+    if (n < 1) {
+        return dpari_say(DPAR_E_ARG, why, "dim # has # points: at least 1", d, n, 0, 0);
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        return DPAR_OK;
+    }
+    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
+        return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
+                         0);
+    }
+    if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
+        v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
+        v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
+        s->extent[d] < 0 || n > dpari_spatial_limit) {
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim # of # points, kernel #, stride #: from 0 (dilation, pads, extent too) "
+            "to 2^30",
+            d, n, v->kernel, v->stride);
+    }
+    st = s->kind == DPAR_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
+                                     : dpari_spatial_other(s, d, m, why);
+    if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
+                       *m, 0);
+    }
+    if (st == DPAR_OK && s->kind == DPAR_CONVOLUTION && s->padding[d] == DPAR_PAD_REFLECT &&
+        (v->pad_low >= n || v->pad_high >= n)) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
+                       d, v->pad_low, v->pad_high, n);
+    }
+    return st;
+}
+
+/* ---- one dim: what outputs read -------------------------------------------------------------- */
+
+/* The tap of y that is at or before it, and how far behind it y lies. */
+static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
+{
+    const int64_t n = s->in.extent[d], m = s->extent[d];
+    int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
+    if (s->corners) {
+        over = y * (n - 1);
+        under = m > 1 ? m - 1 : 1;
+    } else if (s->window[d].kernel == 1) {
+        over = y * n; /* nearest, as torch: no half */
+        under = m;
+    }
+    first = dpari_floor_div(over, under);
+    *fraction = (double)(over - first * under) / (double)under;
+    return first;
+}
+
+/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
+static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
+                               int64_t *lo, int64_t *hi)
+{
+    const int64_t n = s->in.extent[d], k = s->window[d].kernel;
+    dpar_window keys;
+    double fraction;
+    if (y1 <= y0) {
+        return 0;
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        *lo = y0;
+        *hi = y1;
+        return 1;
+    }
+    switch (s->kind) {
+    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_TRANSPOSED_CONVOLUTION:
+        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    case DPAR_INTERPOLATION:
+        *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
+        *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
+        return 1;
+    default: break;
+    }
+    (void)dpari_spatial_window(s, d, &keys);
+    return dpar_window_reads(&keys, n, n, y0, y1, lo, hi);
+}
+
+/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
+static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
+{
+    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
+    const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
+    return dpari_most(0, b - a);
+}
+
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps)
+{
+    int64_t m, lo = 0, hi = 0;
+    dpar_taps t;
+    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
+        dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&t, sizeof t);
+    t.step = 1;
+    if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
+        t.first = lo;
+        t.count = hi - lo;
+    }
+    if (dpari_spatial_touches(layer, dim) &&
+        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
+        t.step = dpari_spatial_dilation(layer, dim);
+        t.count = layer->window[dim].kernel;
+    }
+    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
+        (void)dpari_spatial_source(layer, dim, y, &t.fraction);
+    }
+    t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
+    t.padded = t.inside;
+    if (dpari_spatial_touches(layer, dim)) {
+        t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
+                                        layer->in.extent[dim] + layer->window[dim].pad_high);
+    }
+    *taps = t;
+    return DPAR_OK;
+}
+
+/* ---- one dim: blocks ------------------------------------------------------------------------- */
+
+/* One block of a dim. What is empty has hi <= lo. */
+typedef struct dpari_spatial_block {
+    int64_t own[2], out[2], box[2];
+} dpari_spatial_block;
+
+/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
+static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
+                                 int64_t *out)
+{
+    const int64_t n = s->in.extent[d];
+    int32_t side;
+    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
+        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        return;
+    }
+    for (side = 0; side < 2; side++) {
+        int64_t at = own[side];
+        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
+            at = dpari_least(m, at * dpari_spatial_stride(s, d));
+        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
+            at = dpari_ceil_div(at * m, n);
+        }
+        out[side] = own[side] == n ? m : at;
+    }
+}
+
+/* `balanced`: the layout of the outputs, where they do not follow. */
+static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                               int64_t m, const int32_t *coord, dpari_spatial_block *b)
+{
+    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
+        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+    } else if (b->own[1] > b->own[0]) {
+        dpari_spatial_follow(s, d, m, b->own, b->out);
+    }
+}
+
+static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
+{
+    if (hi <= lo) {
+        return;
+    }
+    if (box[1] <= box[0]) {
+        box[0] = lo;
+        box[1] = hi;
+    }
+    box[0] = dpari_least(box[0], lo);
+    box[1] = dpari_most(box[1], hi);
+}
+
+/* Where reads [lo, hi) of a dim get their padding from. */
+static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
+                                  int64_t *box)
+{
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    if (padding == DPAR_PAD_REPLICATE) {
+        dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
+        dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
+    }
+    if (padding == DPAR_PAD_REFLECT && lo < 0) {
+        dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
+    }
+    if (padding == DPAR_PAD_REFLECT && hi > n) {
+        dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
+                            2 * (n - 1) - dpari_most(lo, n) + 1);
+    }
+}
+
+static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                                   const int32_t *coord, dpari_spatial_block *b)
+{
+    int64_t m, lo, hi;
+    dpari_zero(b, sizeof *b);
+    (void)dpari_spatial_extent(s, d, &m, NULL);
+    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    dpari_spatial_outs(s, balanced, d, m, coord, b);
+    dpari_spatial_widen(b->box, b->own[0], b->own[1]);
+    if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
+        dpari_spatial_widen(b->box, lo, hi);
+        dpari_spatial_sources(s, d, lo, hi, b->box);
+    }
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+/* The same mesh axes cut the same dims? */
+static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
+{
+    const dpar_layout *in = &s->in, *g = &s->given;
+    int32_t i;
+    for (i = 0; i < in->dims; i++) {
+        if (g->dims != in->dims || g->extent[i] != m[i]) {
+            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
+                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
+        }
+    }
+    for (i = 0; i < in->mesh.axes; i++) {
+        const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
+        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
+                0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t d;
+    if (s->in.dims < 0 || s->in.dims > DPAR_MAX_DIMS || s->in.mesh.size < 1) {
+        return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
+                         s->in.dims, s->in.mesh.size, 0, 0);
+    }
+    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
+        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
+                         s->outputs, 0, 0);
+    }
+    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
+        s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
+        dpar_type_bytes(s->type) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
+                         s->tensors, s->planes, s->out_planes, s->type);
+    }
+    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+        return dpari_say(DPAR_E_ARG, why, "gradients of type # cannot be added on their way back",
+                         s->type, 0, 0, 0);
+    }
+    for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
+        st = dpari_spatial_extent(s, d, &m[d], why);
+        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "dim #: the least number of f8 depends on its encoding: pad it yourself",
+                           d, 0, 0, 0);
+        }
+    }
+    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
+}
+
+/* Does one axis alone cut the dim that axis i cuts? */
+static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
+{
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Cuts of the following outputs along axis i; parts + 1 of them. */
+static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
+{
+    int32_t coord[DPAR_MAX_AXES], p;
+    dpari_zero(coord, sizeof coord);
+    cuts[0] = 0;
+    for (p = 0; p < s->in.mesh.axis[i].size; p++) {
+        int64_t own[2] = {0, 0}, out[2] = {0, 0};
+        coord[i] = p;
+        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+            dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
+        }
+        cuts[p + 1] = dpari_most(cuts[p], out[1]);
+    }
+}
+
+/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
+ * callers that need only the others). */
+static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
+                                        dpar_layout *out, dpar_why *why)
+{
+    dpar_placement placement[DPAR_MAX_AXES];
+    int32_t order[DPAR_MAX_AXES], i;
+    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
+        *out = s->given;
+        return DPAR_OK;
+    }
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        placement[i] = s->in.axis[i];
+        order[i] = s->in.order[i];
+        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
+            continue;
+        }
+        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "outputs that follow: dim # is cut by more than one mesh axis",
+                             placement[i].dim, 0, 0, 0);
+        }
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
+            placement[i].rule = DPAR_RAGGED;
+            placement[i].cuts = cuts;
+            dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
+            cuts += s->in.mesh.axis[i].size + 1;
+        }
+    }
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+}
+
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_layout out;
+    int32_t d;
+    dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
+                           : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
+    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
+        extent[d] = m[d];
+    }
+    return st;
+}
+
+/* ---- the boxes of a rank --------------------------------------------------------------------- */
+
+/* Blocks of a dim. */
+static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
+{
+    int64_t n = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+    }
+    return n;
+}
+
+/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
+static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
+{
+    int32_t i;
+    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
+    for (i = l->mesh.axes - 1; i >= 0; i--) {
+        const int32_t a = l->order[i];
+        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
+            b /= l->mesh.axis[a].size;
+        }
+    }
+}
+
+/* What the windows of the halo give a block: the hull of its own points and those that its outputs
+ * read. What it needs more comes by a width: of interpolations that wrap, of padding whose source
+ * no output reads. */
+static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs,
+                                  const dpari_spatial_block *k, int64_t *hull)
+{
+    int64_t lo, hi;
+    hull[0] = k->own[0];
+    hull[1] = k->own[1];
+    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                      k->out[0], k->out[1], &lo, &hi)) {
+        dpari_spatial_widen(hull, lo, hi);
+    }
+}
+
+/* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
+static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out, int32_t d,
+                                   dpar_halo *h)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    dpari_spatial_block k;
+    dpar_window v;
+    int64_t hull[2], b;
+    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+        h->periodic |= (uint32_t)1 << d;
+    }
+    if (dpari_spatial_window(s, d, &v)) {
+        h->window[d] = v;
+    }
+    for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
+        dpari_spatial_coords(&s->in, d, b, coord);
+        dpari_spatial_block_of(s, out, d, coord, &k);
+        dpari_spatial_hull_of(h, d, out->extent[d], &k, hull);
+        if (hull[1] > hull[0]) {
+            h->low[d] = dpari_most(h->low[d], hull[0] - k.box[0]);
+            h->high[d] = dpari_most(h->high[d], k.box[1] - hull[1]);
+        }
+    }
+}
+
+static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dpar_halo *h)
+{
+    int32_t d;
+    dpari_zero(h, sizeof *h);
+    h->grid = s->in;
+    h->shape = DPAR_STENCIL_BOX;
+    h->outputs = out;
+    for (d = 0; d < s->in.dims; d++) {
+        dpari_spatial_halo_dim(s, out, d, h);
+    }
+}
+
+enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
+
+/* What a rank holds of dim d. */
+static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_t d,
+                               const int32_t *coord, int32_t which, int64_t *part)
+{
+    dpari_spatial_block k;
+    dpari_spatial_block_of(s, h->outputs, d, coord, &k);
+    if (which == DPARI_SPATIAL_BOX) {
+        dpari_spatial_hull_of(h, d, h->outputs->extent[d], &k, part);
+        part[0] -= part[1] > part[0] ? h->low[d] : 0;
+        part[1] += part[1] > part[0] ? h->high[d] : 0;
+    } else {
+        part[0] = which == DPARI_SPATIAL_OWN ? k.own[0] : k.out[0];
+        part[1] = which == DPARI_SPATIAL_OWN ? k.own[1] : k.out[1];
+    }
+}
+
+static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpar_layout balanced;
+    dpar_halo h;
+    dpar_box b;
+    if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
+        dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
+        !dpar_mesh_coords(&s->in.mesh, rank, coord)) {
+        return 0;
+    }
+    dpari_zero(&b, sizeof b);
+    b.dims = s->in.dims;
+    dpari_spatial_halo(s, &balanced, &h);
+    for (d = 0; d < b.dims; d++) {
+        int64_t part[2];
+        dpari_spatial_part(s, &h, d, coord, which, part);
+        if (part[1] <= part[0]) {
+            return 0;
+        }
+        b.lo[d] = part[0];
+        b.hi[d] = part[1];
+    }
+    *box = b;
+    return 1;
+}
+
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
+}
+
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
+{
+    dpar_box both = *a;
+    int32_t d;
+    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
+        both = *b;
+    } else if (dpar_box_volume(b) != 0) {
+        for (d = 0; d < a->dims; d++) {
+            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
+            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
+        }
+    }
+    *out = both;
+}
+
+/* The inputs that the outputs of `out` read. 0: none. */
+static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
+{
+    int32_t d;
+    in->dims = out->dims;
+    for (d = 0; d < out->dims; d++) {
+        if (!dpari_spatial_reads(s, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
+static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
+                                const int64_t *out, int64_t *core)
+{
+    const int32_t padding = dpari_spatial_padding(s, d);
+    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
+    const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
+    const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
+    int64_t lo = 0, hi = 0;
+    core[0] = out[0];
+    core[1] = out[1];
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && lo < low) {
+        core[0]++;
+    }
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && hi > high) {
+        core[1]--;
+    }
+}
+
+static void dpari_spatial_core(dpar_spatial_plan *p)
+{
+    dpar_box core = p->out_own;
+    int32_t d;
+    if (p->layer.whole || p->in_own.dims == 0) {
+        return;
+    }
+    for (d = 0; d < core.dims; d++) {
+        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
+        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
+        int64_t inner[2];
+        dpari_spatial_inner(&p->layer, d, own, out, inner);
+        core.lo[d] = inner[0];
+        core.hi[d] = inner[1];
+        if (inner[1] <= inner[0]) {
+            return;
+        }
+    }
+    p->core = core;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Memory of a plan: itself, cuts of following outputs, the exchange. */
+typedef struct dpari_spatial_memory {
+    int64_t cuts, exchange; /* where they begin, bytes */
+} dpari_spatial_memory;
+
+static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
+{
+    int64_t cuts = 0;
+    int32_t i;
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        cuts += s->in.mesh.axis[i].size + 1;
+    }
+    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->exchange = at->cuts + dpari_room_up(8 * cuts);
+}
+
+/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
+static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
+{
+    const dpar_spatial *s = &p->layer;
+    dpar_tile t;
+    int32_t i, d;
+    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
+    for (i = 0; i < s->tensors; i++) {
+        dpar_halo_field *f = &p->field[i];
+        dpari_zero(f, sizeof *f);
+        f->halo = &p->halo;
+        f->type = s->type;
+        f->components = (int32_t)s->planes;
+        f->component_stride = t.plane;
+        f->mem = p->comm->mem;
+        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
+        for (d = 0; d < p->in_box.dims; d++) {
+            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
+            f->stride[d] = t.stride[d];
+            f->origin[d] = first - p->in_box.lo[d];
+        }
+    }
+}
+
+/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+{
+    const int64_t most = INT64_C(1) << 60;
+    int64_t step = planes, sum = 0, reach;
+    int32_t d;
+    for (d = box->dims - 1; d >= 0; d--) {
+        const int64_t lo = box->lo[d], hi = box->hi[d];
+        if (lo < -most || hi > most || hi < lo ||
+            !dpari_mul(step, dpari_most(-lo, dpari_most(hi, -hi)), &reach) || reach > most - sum ||
+            !dpari_mul(step, dpari_most(hi - lo, 1), &step) || step > most) {
+            return 0;
+        }
+        sum += reach;
+    }
+    return 1;
+}
+
+/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
+static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
+                                            dpar_why *why)
+{
+    const dpar_box *given = &p->layer.in_box;
+    const int none = given->dims == 0;
+    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
+                         given->dims, p->layer.in.dims, 0, 0);
+    }
+    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpar_box_contains(&p->in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+                         0, 0);
+    }
+    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
+        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
+                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+    }
+    return DPAR_OK;
+}
+
+/* All of a plan but its exchange. */
+static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
+    dpari_spatial_memory at;
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_box least;
+    dpar_status st;
+    dpari_spatial_parts(layer, &at);
+    dpari_zero(p, sizeof *p);
+    p->comm = c;
+    p->layer = *layer;
+    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
+    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
+    (void)dpari_spatial_layer(&p->layer, m, NULL);
+    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
+    dpari_spatial_halo(&p->layer, &p->out, &p->halo);
+    st = dpar_halo_check(&p->halo, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&least, sizeof least);
+    (void)dpar_halo_box(&p->halo, c->rank, &least);
+    st = dpari_spatial_choose_box(p, &least, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_core(p);
+    dpari_spatial_fields(p, &least);
+    return DPAR_OK;
+}
+
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
+}
+
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why)
+{
+    dpari_spatial_memory at;
+    void *memory;
+    int64_t more = 0;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    memory = dpari_os_pages(at.exchange);
+    if (memory == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+    }
+    st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+    if (st == DPAR_OK) {
+        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
+        st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
+    }
+    dpari_os_unmap(memory, at.exchange);
+    if (st == DPAR_OK) {
+        *bytes = at.exchange + more;
+    }
+    return st;
+}
+
+/* What all ranks must give alike besides what their exchange compares: layouts, types. */
+static void dpari_spatial_state(dpari_facts *f, const void *given)
+{
+    const dpar_spatial *s = (const dpar_spatial *)given;
+    int32_t d;
+    dpari_fact(f, "kind", 0, s->kind);
+    dpari_fact(f, "outputs", 0, s->outputs);
+    dpari_fact(f, "tensors", 0, s->tensors);
+    dpari_fact(f, "planes", 0, s->planes);
+    dpari_fact(f, "out_planes", 0, s->out_planes);
+    dpari_fact(f, "corners", 0, s->corners != 0);
+    dpari_fact(f, "last", 0, s->last != 0);
+    dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
+    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(f, "in.dims", 0, s->in.dims);
+    for (d = 0; d < s->in.dims; d++) {
+        const dpar_window *v = &s->window[d];
+        dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
+        dpari_fact(f, "extent[#]", d, s->extent[d]);
+        dpari_fact(f, "padding[#]", d, s->padding[d]);
+        dpari_fact(f, "window[#].kernel", d, v->kernel);
+        dpari_fact(f, "window[#].stride", d, v->stride);
+        dpari_fact(f, "window[#].dilation", d, v->dilation);
+        dpari_fact(f, "window[#].pad_low", d, v->pad_low);
+        dpari_fact(f, "window[#].pad_high", d, v->pad_high);
+        dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
+    }
+}
+
+/* All of a plan but its exchange, judged. */
+static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
+    dpari_spatial_memory at;
+    dpar_status st;
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    if (memory == NULL || bytes < at.exchange || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes for a plan, # past a multiple of 64: dpar_spatial_bytes says how "
+                         "many",
+                         memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % 64), 0, 0);
+    }
+    return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+}
+
+/* The least number of a type, one element: minus infinity where there is one. */
+static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+{
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+    int32_t n = dpar_type_bytes(type), i;
+    switch (type) {
+    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F32:
+    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
+    case DPAR_BF16: bits = 0xff80; break;
+    case DPAR_F16: bits = 0xfc00; break;
+    case DPAR_I8:
+    case DPAR_I32:
+    case DPAR_I64: bits = one << (8 * n - 1); break;
+    default: break;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
+        element[i] = (unsigned char)(bits >> (8 * shift));
+    }
+}
+
+/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
+static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
+                                           dpar_why *why)
+{
+    const int32_t type = p->layer.type;
+    dpar_mem_span s;
+    dpar_status st;
+    int32_t d, lowest = 0;
+    for (d = 0; d < p->layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    }
+    if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "padding with the least integer (type #) is not made in a device's memory",
+                         type, 0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    if (st != DPAR_OK) {
+        *constants = NULL;
+        return dpari_say(st, why, "no # bytes for what padding is filled with",
+                         DPARI_SPATIAL_CONSTANTS, 0, 0, 0);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
+    s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
+    s.count = 1;
+    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
+    return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial_memory at;
+    dpar_halo_traffic t;
+    void *constants = NULL;
+    int32_t k;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_spatial_constants(p, &constants, why);
+    }
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
+                        why);
+    if (st == DPAR_OK) {
+        dpari_spatial_parts(layer, &at);
+        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                           p->layer.tensors, layer->options, 1, &p->exchange, why);
+    }
+    if (st != DPAR_OK) {
+        if (constants != NULL) {
+            dpar_comm_release(c, constants);
+        }
+        return st;
+    }
+    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
+        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
+    }
+    p->constants = (unsigned char *)constants;
+    *plan = p;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+{
+    if (plan == NULL) {
+        return DPAR_OK;
+    }
+    if (plan->constants != NULL) {
+        dpar_comm_release(plan->comm, plan->constants);
+        plan->constants = NULL;
+    }
+    return dpar_halo_exchange_close(plan->exchange);
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+{
+    int64_t at = tile->origin + plane * tile->plane;
+    int32_t d;
+    for (d = 0; d < tile->box.dims; d++) {
+        at += point[d] * tile->stride[d];
+    }
+    return at;
+}
+
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last)
+{
+    int64_t step = last ? planes : 1;
+    int32_t d;
+    dpari_zero(tile, sizeof *tile);
+    tile->data = data;
+    tile->planes = planes;
+    tile->box = *box;
+    for (d = box->dims - 1; d >= 0; d--) {
+        tile->stride[d] = step;
+        tile->origin -= box->lo[d] * step;
+        step *= box->hi[d] - box->lo[d];
+    }
+    tile->plane = last ? 1 : step;
+}
+
+/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
+ * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
+typedef struct dpari_spatial_rows {
+    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
+    int64_t count;
+    int64_t plane, at[DPAR_MAX_DIMS];
+} dpari_spatial_rows;
+
+static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
+    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
+    r->plane = 0;
+    for (d = 0; d < t->box.dims; d++) {
+        r->at[d] = t->box.lo[d];
+    }
+}
+
+/* The next row; 0 at the end. */
+static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    for (d = t->box.dims - 1; d >= 0; d--) {
+        if (d == skip || d == r->row) {
+            continue;
+        }
+        if (++r->at[d] < t->box.hi[d]) {
+            return 1;
+        }
+        r->at[d] = t->box.lo[d];
+    }
+    return r->row != -1 && ++r->plane < t->planes;
+}
+
+/* ---- padding --------------------------------------------------------------------------------- */
+
+/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
+static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
+{
+    if (padding == DPAR_PAD_REPLICATE) {
+        return i < 0 ? 0 : n - 1;
+    }
+    if (padding == DPAR_PAD_REFLECT) {
+        i = i < 0 ? -i : 2 * (n - 1) - i;
+        return i >= 0 && i < n ? i : -1;
+    }
+    return -1;
+}
+
+static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
+                              int32_t size)
+{
+    int64_t k;
+    for (k = 0; k < count; k++) {
+        dpari_kern_copy(to + k * size, element, size, 0);
+    }
+}
+
+/* What happens to a layer of padding. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
+
+/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
+ * added there, and cleared. */
+static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
+                                int64_t from, int32_t what, const unsigned char *element)
+{
+    const int32_t size = dpar_type_bytes(type);
+    unsigned char *base = (unsigned char *)t->data;
+    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_rows r;
+    if (t->planes < 1) {
+        return;
+    }
+    dpari_spatial_rows_begin(&r, t, d);
+    do {
+        unsigned char *to, *other;
+        r.at[d] = i;
+        to = base + dpar_tile_at(t, r.plane, r.at) * size;
+        r.at[d] = from;
+        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
+        if (what == DPARI_SPATIAL_FILL && other != NULL) {
+            dpari_kern_copy(to, other, r.count * size, 0);
+        } else if (what == DPARI_SPATIAL_FILL) {
+            dpari_spatial_set(to, r.count, element, size);
+        } else {
+            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
+                const void *in[2];
+                void *out = other;
+                in[0] = other;
+                in[1] = to;
+                dpari_kern_reduce(&out, 1, in, 2, r.count, type, DPAR_SUM, 0);
+            }
+            dpari_spatial_set(to, r.count, zero, size);
+        }
+    } while (dpari_spatial_rows_next(&r, t, d));
+}
+
+/* Boxes of a device's memory that go there together. */
+enum { DPARI_SPATIAL_BOXES = 16 };
+typedef struct dpari_spatial_boxes {
+    dpar_comm *c;
+    const unsigned char *constants;
+    dpar_status status;
+    int32_t n;
+    dpar_mem_box box[DPARI_SPATIAL_BOXES];
+} dpari_spatial_boxes;
+
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+{
+    b->c = p->comm;
+    b->constants = p->constants;
+    b->status = DPAR_OK;
+    b->n = 0;
+}
+
+static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *b)
+{
+    if (b->n > 0 && b->status == DPAR_OK) {
+        b->status = dpari_do_move(b->c, b->box, b->n);
+    }
+    b->n = 0;
+    return b->status;
+}
+
+/* dpari_spatial_slice as a box. */
+static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *t, int32_t type,
+                                      int32_t d, int64_t i, int64_t from, int32_t what,
+                                      int32_t constant)
+{
+    const int32_t size = dpar_type_bytes(type);
+    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    unsigned char *base = (unsigned char *)t->data, *cells, *other;
+    int64_t at[DPAR_MAX_DIMS];
+    dpar_mem_box *b;
+    int32_t k;
+    if (boxes->n == DPARI_SPATIAL_BOXES ||
+        (boxes->n > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_boxes_go(boxes);
+    }
+    for (k = 0; k < t->box.dims; k++) {
+        at[k] = k == d ? i : t->box.lo[k];
+    }
+    cells = base + dpar_tile_at(t, 0, at) * size;
+    at[d] = from;
+    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    b = &boxes->box[boxes->n++];
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = type;
+    b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
+    b->clear = sums;
+    b->to = sums ? other : cells;
+    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
+    b->dims = t->box.dims;
+    for (k = 0; k < t->box.dims; k++) { /* the planes in place of d */
+        b->extent[k] = k == d ? t->planes : t->box.hi[k] - t->box.lo[k];
+        b->to_stride[k] = k == d ? t->plane : t->stride[k];
+        b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
+    }
+}
+
+/* All padding of dim d. */
+static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+                                     int32_t what)
+{
+    const dpar_spatial *s = &p->layer;
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
+    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_boxes boxes;
+    int64_t i, from;
+    dpari_spatial_boxes_begin(&boxes, p);
+    if (lowest) {
+        dpari_spatial_lowest(s->type, element);
+    }
+    for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
+        if (i >= 0 && i < n) {
+            i = dpari_least(n, t->box.hi[d]) - 1;
+            continue;
+        }
+        from = dpari_spatial_image(padding, n, i);
+        if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
+            continue; /* beyond what any output reads */
+        }
+        if (there) {
+            dpari_spatial_slice_there(&boxes, t, s->type, d, i, from, what,
+                                      lowest && what == DPARI_SPATIAL_FILL
+                                          ? (int32_t)DPARI_SPATIAL_LOWEST
+                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
+}
+
+static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
+{
+    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
+}
+
+/* Dim after dim, so that corners come from corners. */
+static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                      int constants)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            const int32_t padding = dpari_spatial_padding(&p->layer, d);
+            if (dpari_spatial_pads(p, d) &&
+                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+            }
+        }
+    }
+    return st;
+}
+
+/* The other way: the last dim first. */
+static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
+            if (dpari_spatial_pads(p, d)) {
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+            }
+        }
+    }
+    return st;
+}
+
+/* What lies around the own points in dim d becomes 0. */
+static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
+                                              int32_t d)
+{
+    dpari_spatial_boxes boxes;
+    int64_t k;
+    dpari_spatial_boxes_begin(&boxes, p);
+    for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
+        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+            continue;
+        }
+        if (p->comm->mem != NULL) {
+            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+                                      DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
+}
+
+/* Gradients begin at 0: all, or those around the own points. */
+static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const int64_t bytes =
+            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        if (!a->accumulate || p->in_own.dims == 0) {
+            if (p->comm->mem == NULL) {
+                dpari_zero(t.data, (size_t)bytes);
+            } else if (st == DPAR_OK) {
+                st = dpari_do_copy(p->comm, t.data, NULL, bytes);
+            }
+            continue;
+        }
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            st = dpari_spatial_clear_around(p, &t, d);
+        }
+    }
+    return st;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
+                               int32_t last, const dpar_box *box)
+{
+    dpar_tile_of(t, data, array, planes, last);
+    t->box = *box;
+}
+
+/* Runs a kernel on the outputs of a box. */
+static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                    dpar_spatial_kernel kernel, const dpar_box *out)
+{
+    const dpar_spatial *s = &p->layer;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
+    dpar_spatial_call call;
+    dpar_box in;
+    int32_t i;
+    if (kernel == NULL || out->dims == 0) {
+        return;
+    }
+    if (!dpari_spatial_needs(s, out, &in)) {
+        in = p->in_box; /* outputs that read nothing: transposed, far out */
+        in.hi[0] = in.lo[0];
+    }
+    dpari_zero(&call, sizeof call);
+    call.layer = s;
+    call.user = s->user;
+    for (i = 0; i < s->tensors; i++) {
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
+                           &in);
+    }
+    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
+    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
+    kernel(&call);
+}
+
+/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
+static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_box rest = p->out_own, slab;
+    int32_t d;
+    if (p->core.dims == 0) {
+        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
+        return;
+    }
+    for (d = 0; d < rest.dims; d++) {
+        slab = rest;
+        slab.hi[d] = p->core.lo[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        slab = rest;
+        slab.lo[d] = p->core.hi[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        rest.lo[d] = p->core.lo[d];
+        rest.hi[d] = p->core.hi[d];
+    }
+}
+
+static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
+        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
+    }
+    return st;
+}
+
+/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
+ * all inputs or of none. */
+static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
+                                              const dpar_spatial_arrays *a, int forward)
+{
+    int32_t i, missing = 0, cut;
+    if (p == NULL || a == NULL) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const void *const data = forward ? a->in[i] : a->in_gradient[i];
+        const int wanted = forward || a->in_gradient[0] != NULL;
+        missing += wanted && data == NULL;
+    }
+    if (forward && p->out_own.dims > 0 && a->out == NULL) {
+        missing++;
+    }
+    cut = a->out_box.dims != 0 &&
+          (a->out_box.dims != p->layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
+           (p->out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own)));
+    if (missing > 0 || cut) {
+        dpar_why why;
+        (void)dpari_say(DPAR_E_ARG, &why,
+                        cut ? "rank #: out_box, of # points, does not hold all # outputs"
+                            : "rank #: # arrays of a layer of # inputs are NULL, though there are "
+                              "points",
+                        p->comm->rank,
+                        !cut                                  ? missing
+                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                              : 0,
+                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
+        dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+        p->comm->why = why;
+        return DPAR_E_ARG;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 1);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (plan->core.dims > 0) {
+        st = dpari_spatial_fill(plan, a, 1);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
+    }
+    st = dpar_halo_exchange_end(plan->exchange);
+    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    if (st == DPAR_OK) {
+        dpari_spatial_rim(plan, a);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 0);
+    const dpar_spatial *s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    s = &plan->layer;
+    if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
+        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+        return DPAR_OK;
+    }
+    st = dpari_spatial_clear(plan, a);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
+    st = dpari_spatial_fold(plan, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+    return dpar_halo_exchange_end(plan->exchange);
+}
+
+/* ---- normalisation --------------------------------------------------------------------------- */
+
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
+{
+    const double n = a->count + b->count, delta = b->mean - a->mean;
+    if (b->count <= 0.0) {
+        return;
+    }
+    if (a->count <= 0.0) {
+        *a = *b;
+        return;
+    }
+    a->mean += delta * (b->count / n);
+    a->m2 += b->m2 + delta * delta * (a->count * b->count / n);
+    a->count = n;
+}
+
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch)
+{
+    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        m[i] = scratch[i];
+        for (r = 1; r < c->size; r++) {
+            dpar_moments_merge(&m[i], &scratch[r * n + i]);
+        }
+    }
+    return st;
+}
+
+static int64_t dpari_norm_sets(const dpar_norm *n)
+{
+    return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
+}
+
+static int64_t dpari_norm_planes(const dpar_norm *n)
+{
+    return (int64_t)n->samples * n->channels;
+}
+
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
+{
+    return 2 * dpari_norm_sets(n);
+}
+
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
+{
+    const int64_t sets = dpari_norm_sets(n);
+    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+}
+
+/* Points without data: of one rank alone, so that the others must hear of it. */
+static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const dpar_tile *y)
+{
+    const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
+    dpar_why why;
+    if (points == 0 || (x->data != NULL && y->data != NULL)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
+                    points, 0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, why.text);
+    c->why = why;
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                    const dpar_tile *y)
+{
+    int32_t d;
+    int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
+               x->box.dims <= DPAR_MAX_DIMS;
+    for (d = 0; fits && d < x->box.dims; d++) {
+        fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
+    }
+    if (!dpari_is_wide(n->type)) {
+        return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
+                         0, 0, 0);
+    }
+    if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
+        (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
+        (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
+        return dpari_say(DPAR_E_ARG, &c->why,
+                         "a norm of # samples, # channels, # groups over # planes, the same points "
+                         "in both tiles: does not fit",
+                         n->samples, n->channels, n->groups, x->planes);
+    }
+    if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
+        return dpari_say(DPAR_E_ARG, &c->why, "the epsilon of a norm is a number from 0 to 1e300",
+                         0, 0, 0, 0);
+    }
+    return dpari_norm_check_data(c, x, y);
+}
+
+/* ---- normalisation: what is of one rank, in the host's memory -------------------------------- */
+
+static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+{
+    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
+}
+
+/* The set that a plane belongs to. */
+static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t channel = plane % m->channels;
+    return m->groups == 0 ? channel
+                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+}
+
+static int64_t dpari_norm_points(const dpar_mem_norm *m)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < m->dims; d++) {
+        n *= m->extent[d];
+    }
+    return n;
+}
+
+/* One plane: rows along the last dim; 0 at the end. */
+static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
+{
+    int32_t d;
+    for (d = m->dims - 2; d >= 0; d--) {
+        if (++at[d] < m->extent[d]) {
+            return 1;
+        }
+        at[d] = 0;
+    }
+    return 0;
+}
+
+/* Where a row begins. */
+static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+                             const int64_t *at)
+{
+    int64_t first = plane * p->step;
+    int32_t d;
+    for (d = 0; d + 1 < m->dims; d++) {
+        first += at[d] * p->stride[d];
+    }
+    return first;
+}
+
+/* From point to point of a row. */
+static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+}
+
+/* Begins at the first row; its length. 0: there are no points. */
+static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+{
+    dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
+    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
+}
+
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_NORM_PART = 256 };
+static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
+                            int64_t count, double *to)
+{
+    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+}
+
+static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
+{
+    const int64_t step = dpari_norm_step(m, &m->to);
+    int64_t i;
+    if (m->type == DPAR_F64 && step == 1) {
+        dpari_moments_copy((double *)m->to.data + at, from, count);
+    } else if (m->type == DPAR_F64) {
+        double *to = (double *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = from[i];
+        }
+    } else if (step == 1) {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (float)from[i];
+        }
+    } else {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = (float)from[i];
+        }
+    }
+}
+
+static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
+{
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < sets; i++) {
+        dpar_moments all;
+        dpari_zero(&all, sizeof all);
+        for (r = 0; r < m->ranks; r++) {
+            const double *one = m->all + 3 * (r * sets + i);
+            dpar_moments part;
+            part.count = one[0];
+            part.mean = one[1];
+            part.m2 = one[2];
+            dpar_moments_merge(&all, &part);
+        }
+        m->saved[2 * i] = all.mean;
+        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+    }
+}
+
+/* y = a (x - mean) + b in a plane. */
+static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
+{
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
+    const double b =
+        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
+    double part[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            for (i = 0; i < some; i++) {
+                part[i] = a * (part[i] - mean) + b;
+            }
+            dpari_norm_write(m, out + k * step_out, some, part);
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
+{
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], inverse = saved[1];
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    sum[0] = 0.0;
+    sum[1] = 0.0;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = g[i] * (part[i] - mean);
+            }
+            sum[0] += dpari_moments_total(g, some);
+            sum[1] += dpari_moments_total(part, some) * inverse;
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+{
+    const double points = (double)dpari_norm_points(m);
+    int64_t p;
+    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
+    for (p = 0; p < m->planes; p++) {
+        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
+        dpari_norm_sums(m, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(m, p);
+        t[1] += sum[1] * dpari_norm_scale(m, p);
+        t[2] += points;
+        if (m->shift_gradient != NULL) {
+            m->shift_gradient[p % m->channels] += sum[0];
+        }
+        if (m->scale_gradient != NULL) {
+            m->scale_gradient[p % m->channels] += sum[1];
+        }
+    }
+}
+
+/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t set = dpari_norm_set(m, plane);
+    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
+    const double inverse = m->saved[2 * set + 1];
+    const double mean = total[0] / n, slope = inverse * (total[1] / n);
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
+            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
+            }
+            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+/* Is all there that the phase needs? */
+static int dpari_norm_fits(const dpar_mem_norm *m)
+{
+    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < m->dims && !negative; d++) {
+        negative = m->extent[d] < 0;
+    }
+    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
+        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
+        m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+        return 0;
+    }
+    if (m->planes == 0) {
+        return 1;
+    }
+    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
+        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+        return 0;
+    }
+    return dpari_norm_points(m) == 0 || !walks ||
+           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
+            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+}
+
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+{
+    int64_t p, sets;
+    (void)ctx;
+    if (!dpari_norm_fits(m)) {
+        return DPAR_E_ARG;
+    }
+    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
+    if (m->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
+    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(m, p);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(m, p);
+    }
+    return DPAR_OK;
+}
+
+/* ---- normalisation: over the ranks ----------------------------------------------------------- */
+
+/* A tile's points for mem.h; none where it has none. */
+static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
+{
+    unsigned char *data = (unsigned char *)t->data;
+    int32_t d;
+    p->step = t->plane;
+    for (d = 0; d < t->box.dims; d++) {
+        p->stride[d] = t->stride[d];
+    }
+    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+}
+
+static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
+                                dpar_mem_norm *m)
+{
+    int32_t d;
+    dpari_zero(m, sizeof *m);
+    m->type = n->type;
+    m->planes = dpari_norm_planes(n);
+    m->channels = n->channels;
+    m->groups = n->groups;
+    m->epsilon = n->epsilon;
+    m->scale = n->scale;
+    m->shift = n->shift;
+    m->saved = saved;
+    m->dims = 1;
+    if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
+        m->dims = x->box.dims;
+        for (d = 0; d < m->dims; d++) {
+            m->extent[d] = x->box.hi[d] - x->box.lo[d];
+        }
+        dpari_norm_planes_of(x, n->type, &m->x);
+    }
+}
+
+static int dpari_norm_joins(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    const int32_t last = m->dims - 1;
+    return p->stride[last - 1] == p->stride[last] * m->extent[last];
+}
+
+/* Rows that follow each other in all tiles become one. */
+static void dpari_norm_join(dpar_mem_norm *m)
+{
+    while (m->dims > 1 && dpari_norm_joins(m, &m->x) && dpari_norm_joins(m, &m->dy) &&
+           dpari_norm_joins(m, &m->to)) {
+        const int32_t to = m->dims - 2;
+        m->extent[to] *= m->extent[to + 1];
+        m->x.stride[to] = m->x.stride[to + 1];
+        m->dy.stride[to] = m->dy.stride[to + 1];
+        m->to.stride[to] = m->to.stride[to + 1];
+        m->dims--;
+    }
+}
+
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch)
+{
+    dpar_mem_moments own;
+    dpar_mem_norm m;
+    dpar_status st;
+    int64_t sets;
+    int32_t d;
+    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, y);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, saved, &m);
+    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_zero(&own, sizeof own);
+    own.x = m.x.data;
+    own.type = m.type;
+    own.dims = m.dims;
+    own.planes = m.planes;
+    own.step = m.x.step;
+    own.channels = m.channels;
+    own.groups = m.groups;
+    own.to = scratch;
+    for (d = 0; d < m.dims; d++) {
+        own.extent[d] = m.extent[d];
+        own.stride[d] = m.x.stride[d];
+    }
+    st = dpari_do_moments(c, &own);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_MERGE;
+    m.all = scratch + 3 * sets;
+    m.ranks = c->size;
+    dpari_norm_join(&m);
+    st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    m.phase = DPAR_MEM_NORM_APPLY;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+}
+
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch)
+{
+    dpar_mem_norm m;
+    dpar_status st;
+    int64_t sets;
+    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
+        scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, dy);
+    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
+    dpari_norm_planes_of(dy, n->type, &m.dy);
+    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_join(&m);
+    m.total = scratch;
+    m.sums = scratch + 3 * sets;
+    m.scale_gradient = scale_gradient;
+    m.shift_gradient = shift_gradient;
+    m.phase = DPAR_MEM_NORM_SUMS;
+    st = dpari_do_norm(c, &m);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, m.total, m.total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_GRADIENT;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
+ * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
+ * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
+ * the arithmetic is your kernel, which sees global indices and so is the serial one:
+ *
+ *     dpar_spatial layer;                        zeroed, then:
+ *     layer.in = field;                          who has which inputs (dpar_layout)
+ *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
+ *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
+ *     layer.forward = convolve; ...
+ *     dpar_spatial_bytes(c, &layer, &bytes, &why);
+ *     dpar_spatial_init(memory, bytes, c, &layer, &plan, &why);
+ *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
+ *     dpar_spatial_forward(plan, &arrays);                      every step
+ *     dpar_spatial_backward(plan, &arrays);
+ *     next.in = plan->out;                                      the next layer follows
+ *
+ * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
+ * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
+ * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
+ * of several ranks, always in the same order, rounded in other places than on one rank.
+ *
+ * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
+ * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
+ * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
+#ifndef DPARI_SPATIAL_SPATIAL_H
+#define DPARI_SPATIAL_SPATIAL_H
+
+#include "../halo/halo_exchange.h"
+
+enum { DPAR_SPATIAL_TENSORS = 4 };
+
+/* What reads what, along each dim (dpar_spatial_taps says it of one output). */
+enum {
+    DPAR_CONVOLUTION,            /* pooling too */
+    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
+    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
+    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
+                                    as the outputs. Keys that no query of a rank sees stay where
+                                    they are (but those in between, of a block of fewer queries
+                                    than the dilation); stride and pads are not looked at;
+                                    DPAR_PAD_WRAP: round a ring */
+};
+
+/* What lies beyond the ends of a dim. */
+enum {
+    DPAR_PAD_ZERO,
+    DPAR_PAD_WRAP,      /* the other end: longitudes */
+    DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
+    DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least, in a device's memory of unsigned
+                           ones alone; not f8): max pooling */
+};
+
+/* Who computes the outputs. */
+enum {
+    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
+    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; a dim that is cut once only */
+    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
+};
+
+/* A piece of a field in memory. The element of plane p at point i, j, ... (global indices, as all
+ * here) is data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
+typedef struct dpar_tile {
+    void *data;
+    int64_t origin, plane, planes;
+    int64_t stride[DPAR_MAX_DIMS];
+    dpar_box box; /* what to compute, or what that reads: all there, padding too */
+} dpar_tile;
+
+typedef struct dpar_spatial dpar_spatial;
+
+/* What a kernel gets; tiles without data where a step has no use for them. in[].box reaches beyond
+ * 0 and the extent where padding is read; it is exactly what the outputs of out.box read, so that
+ * a routine without padding (im2col, cuDNN) can take it as it is. */
+typedef struct dpar_spatial_call {
+    const dpar_spatial *layer;
+    dpar_tile in[DPAR_SPATIAL_TENSORS];
+    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
+    dpar_tile out, out_gradient;
+    void *user;
+} dpar_spatial_call;
+typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
+
+/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+struct dpar_spatial {
+    int32_t kind;                       /* DPAR_CONVOLUTION, ... */
+    int32_t outputs;                    /* DPAR_OUTPUTS_BALANCED, ... */
+    dpar_layout in;                     /* of one plane of the inputs; blocks as halo.h has them */
+    dpar_layout given;                  /* DPAR_OUTPUTS_GIVEN */
+    dpar_window window[DPAR_MAX_DIMS];  /* kernel, stride, dilation, pads, ceil_mode */
+    int32_t padding[DPAR_MAX_DIMS];     /* DPAR_PAD_x */
+    int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
+                                           to be said. Transposed: with torch's output padding */
+    int32_t corners;                    /* interpolation: 1: align_corners */
+    int32_t type;                       /* DPAR_F32, ... of inputs and outputs; with gradients one
+                                           that dpar_type_reduces */
+    int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
+    int32_t last;                       /* 1: planes are innermost (NHWC) */
+    int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
+                                           on the inner outputs while they travel, then on at most
+                                           2 boxes a dim of the others */
+    int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
+                                           0: 1, and as the inputs */
+    dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
+                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           2^60 elements, as of the outputs (E_RANGE) */
+    dpar_spatial_kernel forward;        /* writes out at out.box from in */
+    dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
+                                           in and out as forward left them */
+    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
+                                            Sum over ranks (dpar_all_reduce) is yours */
+    void *user;
+    const dpar_halo_options *options; /* how halos travel; NULL: defaults. Boxes are packed,
+                                         wherever arrays lie. With way DPAR_HALO_DIRECT long runs
+                                         are read where they lie: in and in_gradient are then
+                                         memory of dpar_comm_alloc in each step, on all ranks
+                                         (E_ARG) */
+};
+
+/* ---- one dim; local ---- */
+
+/* What output y reads: inputs first, first + step, ... count of them, padding too. Of a transposed
+ * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
+typedef struct dpar_taps {
+    int64_t first, step, count;
+    int64_t inside;  /* of them within 0 .. extent - 1: averages without padded cells */
+    int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
+    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
+} dpar_taps;
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+ * O(taps). */
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps);
+/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
+ * with a sentence. O(dims x axes). */
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
+                                          dpar_why *why);
+/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
+ * For arrays that several layers read, before they are planned. O(dims x axes). */
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The outputs that it computes; 0: none. */
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
+ * them. */
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
+/* Where a point of a plane lies in a tile: data[this]. */
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+/* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last);
+
+/* ---- layers ---- */
+
+/* Read it, leave it as it is. Boxes without points have dims 0. */
+typedef struct dpar_spatial_plan {
+    dpar_spatial layer;
+    dpar_layout out; /* who has which outputs: `in` of the next layer */
+    dpar_box in_box; /* of the input arrays, dense */
+    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
+    dpar_box out_own;
+    dpar_box core;                /* outputs that need no halo */
+    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
+    dpar_comm *comm;
+    dpar_halo halo; /* private, as all that follows */
+    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
+} dpar_spatial_plan;
+
+/* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
+ * without points gives NULLs. */
+typedef struct dpar_spatial_arrays {
+    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
+                                       Backward: as forward left it; NULL if no kernel reads it */
+    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
+    void *out;                               /* out_box */
+    void *out_gradient;                      /* out_box */
+    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
+} dpar_spatial_arrays;
+
+/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
+ * init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why);
+/* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
+ * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
+ * user: E_MISMATCH else. Errors as dpar_spatial_outputs and dpar_halo_exchange_init, E_ROOM; what
+ * fails on one rank fails on all. One all-reduce besides the exchange's. */
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why);
+/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
+ * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
+ * so that the other ranks hear of it. */
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
+ * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
+ * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
+ * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. */
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
+
+/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+ * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
+ * gradients. All is enqueued, the thread waits for nothing. */
+
+typedef struct dpar_moments {
+    double count, mean, m2; /* m2: sum of (x - mean)^2 */
+} dpar_moments;
+/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
+/* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
+ * c->size * n of them. Both in the host's memory, always. COLLECTIVE: one all-gather. */
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch);
+
+/* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
+ * channels + channel; the variance divides by the count. */
+typedef struct dpar_norm {
+    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t samples, channels;
+    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
+                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    double epsilon; /* 0 to 1e300 */
+    const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
+} dpar_norm;
+/* Means and inverse deviations, that forward writes and backward reads: doubles. */
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
+/* Doubles of scratch. */
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
+/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
+ * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
+ * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
+ * that the other ranks hear of it. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch);
+/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
+ * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
+ * other weights. COLLECTIVE: one all-reduce. */
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch);
+
+#endif

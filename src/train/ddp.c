@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "ddp.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+#include "../base/type.h"
+#include "../index/flat.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/world.h"
+
+struct dpar_ddp {
+    /* what dpar_ddp_ready touches */
+    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
+                           a 0 */
+    int32_t open;       /* params while a pass is under way, else 0 */
+    int32_t pass;       /* 1 .. 255 */
+    int32_t latest;     /* the last parameter that is not ready */
+    int32_t edge;       /* with `latest` before this one the next bucket leaves */
+    dpar_status status; /* of this pass */
+    dpar_comm *c;
+    dpar_ddp_options options;
+    int64_t *numel, *start; /* of each; start in elements of the buffer */
+    uint8_t *used;          /* options.unused: on any rank, after finish */
+    dpar_bucket *bucket;
+    dpar_work *work;              /* of each bucket */
+    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
+    int64_t found;                /* options.finite: which element of the buffer is not */
+    int32_t pinned;               /* a device can write it */
+    int64_t elements;
+    int32_t params, buckets;
+    int32_t next;         /* the bucket whose turn it is */
+    int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t last;         /* this pass reduces */
+    int32_t under_way;
+};
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+{
+    return o->narrow ? o->wire : o->type;
+}
+
+static int dpari_ddp_no_flag(int32_t v)
+{
+    return v != 0 && v != 1;
+}
+
+static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, dpar_why *why)
+{
+    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
+                         0);
+    }
+    if (!dpari_is_float(o->type)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
+                         o->type, 0, 0, 0);
+    }
+    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
+                         o->wire, 0, 0);
+    }
+    if (dpari_ddp_no_flag(o->narrow)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: narrow #: 0 or 1", o->narrow, 0, 0, 0);
+    }
+    if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
+        dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
+                         o->sum, o->scatter, o->unused, o->finite);
+    }
+    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
+                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    }
+    return DPAR_OK;
+}
+
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    const int64_t each = dpar_type_bytes(o->type);
+    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
+    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
+    how.align = o->align > 0 ? o->align : 64;
+    how.multiple = o->multiple;
+    how.ranks = o->scatter ? c->size : 1;
+    return how;
+}
+
+/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
+                         dpari_world_of(c) == NULL);
+}
+
+/* The pieces of a ddp in memory, or NULL and only their sum. */
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+{
+    dpar_ddp none, *d;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
+    d = memory != NULL ? d : &none;
+    dpari_zero(d, sizeof *d);
+    d->params = params;
+    d->buckets = buckets;
+    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->seen = (uint8_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->seen);
+    d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
+    d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    *bytes = r.used;
+    return d;
+}
+
+static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
+{
+    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    if (st == DPAR_OK) {
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
+        st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
+    }
+    if (st == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+{
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? needed : *bytes;
+    return st;
+}
+
+/* What all ranks must give alike. */
+typedef struct dpari_ddp_given {
+    const dpar_ddp_options *options;
+    const int64_t *numel;
+    dpar_bucketing how;
+    int32_t params;
+} dpari_ddp_given;
+
+static void dpari_ddp_state(dpari_facts *f, const void *given)
+{
+    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
+    const dpar_ddp_options *o = g->options;
+    int32_t i;
+    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
+    dpari_fact(f, "sum", 0, o->sum != 0);
+    dpari_fact(f, "scatter", 0, o->scatter != 0);
+    dpari_fact(f, "unused", 0, o->unused != 0);
+    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
+    dpari_fact(f, "finite", 0, o->finite != 0);
+    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
+    dpari_fact(f, "align", 0, g->how.align);
+    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
+    for (i = 0; i < g->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    }
+}
+
+/* Buckets, and memory for the gradients. */
+static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+{
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const int64_t each = dpar_type_bytes(d->options.type);
+    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    void *memory = NULL;
+    int32_t i;
+    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
+                                       &d->buckets, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
+    for (i = 0; i < d->params; i++) {
+        d->numel[i] = numel[i];
+    }
+    st = d->elements > INT64_MAX / 16
+             ? DPAR_E_RANGE
+             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+    d->buffer = (unsigned char *)memory;
+    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+        memory = NULL;
+        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        d->copy = (unsigned char *)memory;
+    }
+    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
+        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = st == DPAR_OK;
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
+                                     d->elements, each, wire, 0);
+}
+
+static void dpari_ddp_free(dpar_ddp *d)
+{
+    if (d->copy != NULL) {
+        dpar_comm_release(d->c, d->copy);
+    }
+    if (d->buffer != NULL) {
+        dpar_comm_release(d->c, d->buffer);
+    }
+    if (d->pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    }
+    d->pinned = 0;
+    d->buffer = NULL;
+    d->copy = NULL;
+    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
+}
+
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why)
+{
+    dpar_ddp *d = (dpar_ddp *)memory;
+    dpari_ddp_given given;
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&given, sizeof given);
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
+    if (st == DPAR_OK) {
+        given.options = options;
+        given.numel = numel;
+        given.how = dpari_ddp_bucketing(c, options);
+        given.params = params;
+    }
+    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    *d->seen++ = 0;
+    d->c = c;
+    d->options = *options;
+    dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
+    if (st != DPAR_OK) {
+        dpari_ddp_free(d);
+        return st;
+    }
+    dpar_ddp_zero(d);
+    *ddp = d;
+    return DPAR_OK;
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+{
+    return d == NULL || i < 0 || i >= d->params
+               ? NULL
+               : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+}
+
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+{
+    return d == NULL ? NULL : d->buffer;
+}
+
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+{
+    if (d == NULL || k < 0 || k >= d->buckets) {
+        return 0;
+    }
+    if (bucket != NULL) {
+        *bucket = d->bucket[k];
+    }
+    return 1;
+}
+
+DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
+    dpari_zero(d->used, (size_t)d->params);
+    dpari_zero(d->seen, (size_t)d->params);
+    d->pass = d->under_way;
+}
+
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+{
+    int32_t i;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (d->c->status != DPAR_OK) {
+        return d->c->status;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
+                         0, 0, 0, 0);
+    }
+    d->under_way = 1;
+    d->open = d->params;
+    d->latest = d->params - 1;
+    d->edge = last && d->buckets > 0 ? d->bucket[0].first : -1;
+    if (d->pass++ == UINT8_MAX) { /* all before are one */
+        for (i = 0; i < d->params; i++) {
+            d->seen[i] = d->seen[i] != 0;
+        }
+        d->pass = 2;
+    }
+    d->last = last != 0;
+    d->next = 0;
+    d->posted = d->back = 0;
+    d->status = DPAR_OK;
+    return DPAR_OK;
+}
+
+/* "'wte'" or "parameter 3". */
+static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+{
+    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpar_text_int(t, i);
+    }
+}
+
+/* Ends the pass on all ranks with a sentence. */
+static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+{
+    dpar_comm_abort(d->c, DPAR_E_ARG, text);
+    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    return d->status;
+}
+
+/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+{
+    const dpar_bucket *b = &d->bucket[k];
+    dpar_mem_finite f;
+    dpar_status st;
+    dpari_zero(&f, sizeof f);
+    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
+    f.count = b->hi - b->lo;
+    f.first = b->lo;
+    f.type = d->options.type;
+    f.found = &d->found;
+    st = dpari_do_finite(d->c, &f);
+    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
+    d->status = d->status == DPAR_OK ? st : d->status;
+    return st;
+}
+
+/* In parameter i: numel: none. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+{
+    const int64_t at = d->found - d->start[i];
+    if (d->c->mem == NULL) {
+        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+    }
+    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+}
+
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+{
+    int32_t i;
+    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+        const int64_t at = dpari_ddp_look_at(d, i);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
+        }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpar_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpar_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
+    }
+    return DPAR_OK;
+}
+
+/* What has come back is there in its own type. */
+static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
+    if (o->scatter) {
+        count /= d->c->size;
+        lo += count * d->c->rank;
+    }
+    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
+}
+
+/* Waits for all that was posted. */
+static void dpari_ddp_take(dpar_ddp *d)
+{
+    for (; d->back < d->posted; d->back++) {
+        dpar_status st = dpar_wait(&d->work[d->back]);
+        if (st == DPAR_OK && d->copy != NULL) {
+            st = dpari_ddp_widen(d, d->back);
+        }
+        d->status = d->status == DPAR_OK ? st : d->status;
+    }
+}
+
+/* Bucket k leaves. */
+static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const dpar_bucket *b = &d->bucket[k];
+    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (d->copy != NULL) {
+        dpar_status st;
+        data = d->copy + b->lo * dpar_type_bytes(wire);
+        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    d->work[k].status = DPAR_OK; /* for a hook that leaves it as it is */
+    d->posted++;                 /* a hook that fails may have posted */
+    if (o->hook != NULL) {
+        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return o->narrow && d->copy == NULL
+               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
+               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+}
+
+/* All whose turn has come. */
+static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
+{
+    while (d->latest < d->edge && d->status == DPAR_OK) {
+        d->status = dpari_ddp_send(d, d->next++);
+        d->edge = d->next < d->buckets ? d->bucket[d->next].first : -1;
+    }
+    return d->status;
+}
+
+static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    return dpari_say(DPAR_E_ARG, &d->c->why,
+                     !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                     : i < 0 || i >= d->params
+                         ? "ddp: parameter # of # is ready: there is none"
+                         : "ddp: parameter # of # is ready for the second time in a pass",
+                     i, d->params, 0, 0);
+}
+
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || (uint32_t)i >= (uint32_t)d->open || d->seen[i] == d->pass) {
+        return dpari_ddp_not_ready(d, i);
+    }
+    d->seen[i] = (uint8_t)d->pass;
+    if (i != d->latest) {
+        return d->status;
+    }
+    do {
+        i--;
+    } while (d->seen[i] == d->pass);
+    d->latest = i;
+    return i < d->edge ? dpari_ddp_send_ready(d) : d->status;
+}
+
+/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t i, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "ddp: rank ");
+    dpar_text_int(&t, d->c->rank);
+    dpar_text_put(&t, " has no gradient of ");
+    for (i = 0; i < d->params; i++) {
+        if (d->seen[i] == d->pass) {
+            continue;
+        }
+        if (n < NAMED) {
+            dpar_text_put(&t, n > 0 ? ", " : "");
+            dpari_ddp_put_name(d, &t, i);
+        }
+        n++;
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and ");
+        dpar_text_int(&t, n - NAMED);
+        dpar_text_put(&t, " others");
+    }
+    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    return dpari_ddp_stop(d, why.text);
+}
+
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+{
+    int32_t i;
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    if (!d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
+    }
+    if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(d);
+    }
+    d->latest = -1;
+    (void)dpari_ddp_send_ready(d);
+    dpari_ddp_take(d);
+    for (i = 0; d->options.unused && i < d->params; i++) {
+        d->used[i] = d->seen[i] != 0;
+    }
+    if (d->last && d->options.unused && d->status == DPAR_OK) {
+        d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
+    }
+    d->under_way = d->open = 0;
+    return d->status;
+}
+
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || i < 0 || i >= d->params) {
+        return 0;
+    }
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
+}
+
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way && d->c->status == DPAR_OK) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_free(d);
+    return DPAR_OK;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* ddp - gradients that become the average over all ranks while backward goes on: for a model that
+ * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
+ * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
+ * whatever becomes ready first.
+ *
+ *     dpar_ddp_init(memory, bytes, c, n, numel, &options, &d, &why);    (options.type = DPAR_F32)
+ *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i);    (views: nothing is copied)
+ *     each step:
+ *         dpar_ddp_zero(d);
+ *         each micro-batch m of M:
+ *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
+ *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
+ *             dpar_ddp_finish(d);
+ *         update with gradient[i]
+ *
+ * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
+ * bucket or many. Nothing is allocated after init. In a device's memory
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
+ * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
+ * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
+#ifndef DPARI_TRAIN_DDP_H
+#define DPARI_TRAIN_DDP_H
+
+#include "../index/flat.h"
+#include "../comm/comm.h"
+
+/* Posts what is to be done with a bucket in place of the all-reduce: data[count] of type is what
+ * this rank has (neither summed nor averaged), *work is done when it holds what all shall have.
+ * Called on all ranks for the same buckets in the same order. A hook that waits by itself leaves
+ * *work as it is. An error ends the step on this rank; abort c to end it on all. */
+typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
+                                     int64_t count, int32_t type, dpar_work *work);
+
+/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+typedef struct dpar_ddp_options {
+    int32_t type;    /* of the gradients: DPAR_F64, F32, F16, BF16 */
+    int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
+    int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
+                        gradients in that type, but where ranks share memory and an all-reduce
+                        without a hook rounds F32: there they are rounded while they are added */
+    int32_t sum;     /* 1: sums over the ranks; 0: averages */
+    int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
+                        (dpar_bucket_piece), what lies beside it is undefined; buckets then end
+                        at multiples of the ranks */
+    int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
+                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
+                        one byte a parameter more */
+    int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
+                        break the communicator: E_ARG on all ranks, naming parameter, element
+                        and rank. For codes in which they are mistakes; with scaled losses look
+                        at what has come back */
+    int64_t first_bytes;  /* of the first bucket, which is to leave early; 0: 1 MiB */
+    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
+                             than this makes its bucket larger */
+    int64_t align;        /* starts of parameters, in elements; 0: 64 */
+    int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
+    dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
+    void *ctx;
+    const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
+                                 their numbers */
+} dpar_ddp_options;
+
+typedef struct dpar_ddp dpar_ddp;
+
+/* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
+ * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
+ * O(params). */
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why);
+/* Lays out the gradients of parameters of numel[i] elements each (0 and more), in the order in
+ * which forward uses them, zeroed.
+ * COLLECTIVE: all ranks give the same sizes and options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM,
+ * E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why);
+/* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
+ * no such parameter. Local. */
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
+/* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
+ * Local. */
+DPAR_API void dpar_ddp_zero(dpar_ddp *d);
+/* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
+ * follow and nothing travels. Local. E_ARG: the pass before has not been finished. The status of
+ * a broken communicator: no pass has begun. */
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
+/* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
+ * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
+ * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
+ * E_TIMEOUT, E_MISMATCH as comm.h. */
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
+/* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
+ * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
+ * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
+ * too. */
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
+/* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
+ * Without options.unused: on this rank. Local. */
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
+/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
+ * past the last. Local. */
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+/* The buffer that holds all gradients. Local. */
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
+/* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
+ * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
+ * the communicator lives and the caller's memory is left alone, it is one without parameters. */
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
+
+#endif

@@ -1,0 +1,1544 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "expert.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+#include "../index/split.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/peers.h"
+
+/* ---- the gate -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
+{
+    if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "a gate that chooses # of # experts",
+                         g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
+    }
+    if (g->score < DPAR_GATE_SOFTMAX || g->score > DPAR_GATE_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
+                         g->score, 0, 0, 0);
+    }
+    if (!dpari_is_wide(g->type)) {
+        return dpari_say(DPAR_E_ARG, why, "type # of a gate: F64 or F32", g->type, 0, 0, 0);
+    }
+    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
+                         0);
+    }
+    if (!given) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a gate is NULL", tokens, 0, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+/* Scores of one token; their sum. */
+static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t token, double *s)
+{
+    const int64_t at = token * g->experts;
+    double most, sum = 0.0;
+    int32_t e;
+    for (e = 0; e < g->experts; e++) {
+        s[e] = dpari_element_get(logits, g->type, at + e);
+    }
+    most = s[0];
+    for (e = 1; e < g->experts; e++) {
+        most = s[e] > most ? s[e] : most;
+    }
+    for (e = 0; e < g->experts; e++) {
+        if (g->score == DPAR_GATE_SOFTMAX) {
+            s[e] = dpari_exp(s[e] - most);
+        } else if (g->score == DPAR_GATE_SIGMOID) {
+            s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
+        }
+        sum += s[e];
+    }
+    if (g->score != DPAR_GATE_SOFTMAX) {
+        return sum;
+    }
+    for (e = 0; e < g->experts; e++) {
+        s[e] /= sum;
+    }
+    return 1.0;
+}
+
+/* Does score a go before an earlier b? NaN goes last. */
+static int dpari_gate_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
+/* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
+static void dpari_gate_choose(const dpar_gate *g, const double *by, int32_t *chosen)
+{
+    int32_t e, n = 0, at;
+    for (e = 0; e < g->experts; e++) {
+        if (n == g->choices && !dpari_gate_higher(by[e], by[chosen[n - 1]])) {
+            continue;
+        }
+        at = n < g->choices ? n++ : n - 1;
+        for (; at > 0 && dpari_gate_higher(by[e], by[chosen[at - 1]]); at--) {
+            chosen[at] = chosen[at - 1];
+        }
+        chosen[at] = e;
+    }
+}
+
+static double dpari_gate_scale(const dpar_gate *g)
+{
+    return g->scale != 0.0 ? g->scale : 1.0;
+}
+
+/* What the scores of a token's choices are divided by. */
+static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t *chosen)
+{
+    double sum = 1e-20;
+    int32_t j;
+    if (!g->normalise) {
+        return 1.0;
+    }
+    for (j = 0; j < g->choices; j++) {
+        sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
+    }
+    return sum;
+}
+
+DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                       int32_t *chosen, void *weight, double *scratch,
+                                       dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && weight != NULL);
+    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        int32_t *mine = chosen + t * g->choices;
+        double norm, *biased = scratch + g->experts;
+        (void)dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+        }
+        dpari_gate_choose(g, biased, mine);
+        norm = dpari_gate_norm(g, scratch, mine);
+        for (j = 0; j < g->choices; j++) {
+            dpari_element_put(weight, g->type, t * g->choices + j,
+                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
+        }
+    }
+    return st;
+}
+
+/* An expert that does not exist: E_ARG. */
+static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
+                                     dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < tokens * g->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
+                             chosen[i], g->experts, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Adds up how often experts are chosen, their shares of scores, tokens. */
+static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
+                           const int32_t *chosen, double *sums, double *scratch)
+{
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; t < tokens; t++) {
+        const int32_t *mine = chosen + t * g->choices;
+        double sum;
+        for (j = 0; j < g->choices; j++) {
+            if (mine[j] >= 0) {
+                sums[mine[j]] += 1.0;
+            }
+        }
+        if (mine[0] < 0) {
+            continue;
+        }
+        sum = dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
+        }
+        sums[2 * (int64_t)g->experts] += 1.0;
+    }
+}
+
+/* What follows from the sums of all ranks. */
+static void dpari_gate_loads(const dpar_gate *g, double *sums, dpar_gate_load *load)
+{
+    const double tokens = sums[2 * (int64_t)g->experts];
+    double all = 0.0, most = 0.0, dot = 0.0;
+    int32_t e;
+    load->chosen = sums;
+    load->score = sums + g->experts;
+    load->tokens = (int64_t)tokens;
+    load->idle = 0;
+    for (e = 0; e < g->experts; e++) {
+        load->score[e] /= tokens > 0.0 ? tokens : 1.0;
+        load->idle += !(sums[e] > 0.0);
+        all += sums[e];
+        most = dpari_mostf(most, sums[e]);
+        dot += sums[e] * load->score[e];
+    }
+    load->most = all > 0.0 ? most * g->experts / all : 0.0;
+    load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
+}
+
+/* Ends the communicator with a sentence, so that the other ranks hear it. */
+static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+{
+    dpar_why text;
+    (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
+                         0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, text.text);
+    c->why = text;
+    if (why != NULL) {
+        *why = text;
+    }
+    return DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
+                                       const void *logits, const int32_t *chosen, double *sums,
+                                       dpar_gate_load *load, double *scratch)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL);
+    int64_t n = 0;
+    dpar_why said;
+    dpar_status st = dpari_gate_check(
+        g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
+    if (st == DPAR_OK) {
+        st = dpari_gate_chosen(g, tokens, chosen, &said);
+    }
+    if (st == DPAR_OK) {
+        n = 2 * (int64_t)g->experts + 1;
+        dpari_zero(sums, (size_t)n * sizeof *sums);
+        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
+    } else {
+        return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
+    }
+    if (c != NULL) {
+        st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
+    }
+    if (st == DPAR_OK) {
+        dpari_gate_loads(g, sums, load);
+    }
+    return st;
+}
+
+/* Gradients of one token's scores, into d. */
+static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *chosen,
+                            const void *dweight, const dpar_gate_load *load, double sum,
+                            const double *s, double *d)
+{
+    const double norm = dpari_gate_norm(g, s, chosen), by = dpari_gate_scale(g) / norm;
+    double mean = 0.0;
+    int32_t e, j;
+    for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            mean +=
+                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+        }
+    }
+    for (j = 0; dweight != NULL && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            d[chosen[j]] +=
+                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
+        }
+    }
+    if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
+        const double all = (double)load->tokens;
+        const double a = g->balance * g->experts / (g->choices * all * all);
+        mean = 0.0;
+        for (e = 0; e < g->experts; e++) {
+            mean += a * load->chosen[e] * (s[e] / sum);
+        }
+        for (e = 0; e < g->experts; e++) {
+            d[e] += (a * load->chosen[e] - mean) / sum;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                        const int32_t *chosen, const void *dweight,
+                                        const dpar_gate_load *load, void *dlogits, double *scratch,
+                                        dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
+    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e;
+    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        double *d = scratch + g->experts, mean = 0.0;
+        const double sum = dpari_gate_scores(g, logits, t, scratch);
+        dpari_zero(d, (size_t)g->experts * sizeof *d);
+        dpari_gate_back(g, t, chosen + t * g->choices, dweight, load, sum, scratch, d);
+        for (e = 0; g->score == DPAR_GATE_SOFTMAX && e < g->experts; e++) {
+            mean += d[e] * scratch[e];
+        }
+        for (e = 0; e < g->experts; e++) {
+            const double s = scratch[e];
+            const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
+                                 : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
+                                                                 : 1.0;
+            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+        }
+    }
+    return st;
+}
+
+DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias)
+{
+    double all = 0.0;
+    int32_t e;
+    for (e = 0; e < experts; e++) {
+        all += chosen[e];
+    }
+    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
+        const double load = chosen[e] * experts;
+        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
+    }
+}
+
+/* ---- layers and their memory ----------------------------------------------------------------- */
+
+enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
+
+/* The capacity's factor in millionths; 0: out of its domain. */
+static int64_t dpari_expert_factor(const dpar_experts *l)
+{
+    return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
+}
+
+DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens)
+{
+    int64_t n;
+    if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+        layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
+        !dpari_mul(n, dpari_expert_factor(layer), &n)) {
+        return INT64_MAX;
+    }
+    return dpari_ceil_div(n, 1000000 * layer->experts.count);
+}
+
+static int dpari_expert_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
+{
+    const dpar_split *s = &l->experts;
+    int64_t n, m;
+    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_expert_in_order(s) ||
+        l->choices < 1 || l->choices > s->count) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
+                         l->choices, s->count, s->parts, s->rule);
+    }
+    if (l->drop < DPAR_DROP_NONE || l->drop > DPAR_DROP_LIGHT_OWN) {
+        return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
+                         0);
+    }
+    if (l->drop != DPAR_DROP_NONE && dpari_expert_factor(l) < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
+                         s->count, 0, 0, 0);
+    }
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
+                         l->rows, l->width, l->type);
+    }
+    if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
+        !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
+        !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
+        !dpari_mul(n, 64, &n)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
+                         l->tokens, l->choices, s->count, l->width);
+    }
+    return DPAR_OK;
+}
+
+/* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
+static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
+{
+    const int64_t all = l->experts.parts * l->tokens;
+    const int64_t come = all * dpari_least(l->choices, own);
+    int64_t c, ranks;
+    if (l->drop == DPAR_DROP_NONE) {
+        return l->rows > 0 ? dpari_least(l->rows, come) : come;
+    }
+    c = dpar_experts_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
+    ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
+    return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
+}
+
+static int32_t dpari_expert_weights(const dpar_experts *l)
+{
+    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* What holds rows, from `used` on; with them what a device reads of a routing. */
+static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *used)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t most = l->tokens * l->choices;
+    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, most, row);
+    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    if (c->mem != NULL) {
+        p->place = (int32_t *)dpari_room_take(&room, most, 4);
+        p->token = (int32_t *)dpari_room_take(&room, most, 4);
+        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+    }
+    *used = room.used;
+}
+
+/* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
+static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t ranks = c->size, experts = l->experts.count;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->own = (int32_t)dpar_split_size(&l->experts, c->rank);
+    p->first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->most = dpari_expert_most(l, p->own);
+    p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
+    p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->own), 4);
+    p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
+    p->order = (int32_t *)dpari_room_take(
+        &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
+    p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
+    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
+    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
+    if (c->mem != NULL) { /* rows lie there */
+        p->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+        p->device_bytes = 0;
+        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+    } else {
+        dpari_expert_buffers(p, c, memory, &used.used);
+    }
+    return used.used;
+}
+
+/* The same of a routing. Others read the first four arrays at the same places of theirs. */
+static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
+                                        dpar_experts_routing *r, unsigned char *memory)
+{
+    const int64_t most = p->layer.tokens * p->layer.choices;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *r);
+    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->place = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    return used.used;
+}
+
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+                                        int64_t *bytes, int64_t *each, dpar_why *why)
+{
+    dpar_experts_plan p;
+    dpar_experts_routing r;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_expert_check(layer, why);
+    if (st == DPAR_OK && layer->experts.parts != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
+                       layer->experts.parts, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = *layer;
+        *bytes = dpari_expert_lay(&p, c, NULL);
+        *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    }
+    return st;
+}
+
+static void dpari_expert_state(dpari_facts *f, const void *given)
+{
+    const dpar_experts *l = (const dpar_experts *)given;
+    int32_t i;
+    dpari_fact(f, "experts.count", 0, l->experts.count);
+    for (i = 0; i < l->experts.parts; i++) {
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
+    }
+    dpari_fact(f, "choices", 0, l->choices);
+    dpari_fact(f, "drop", 0, l->drop);
+    dpari_fact_type(f, "type", 0, l->type);
+    dpari_fact(f, "factor in millionths", 0,
+               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "width", 0, l->width);
+}
+
+/* Memory of the communicator's device, whose table has what is needed. */
+static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+{
+    dpar_comm *c = p->comm;
+    const dpar_mem *m = c->mem;
+    dpar_status st;
+    if (m->wait == NULL || m->span == NULL || m->gather == NULL || m->combine == NULL ||
+        m->dot == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "experts need wait, span, gather, combine and dot of comm->mem", 0, 0, 0,
+                         0);
+    }
+    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+    }
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+{
+    dpar_status st = DPAR_OK;
+    if (plan != NULL && plan->device != NULL) {
+        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    int64_t need = 0, each = 0;
+    int32_t i, taken = 0;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_experts_bytes(c, layer, &need, &each, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = *layer;
+        p->comm = c;
+        p->each = each;
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
+        (void)dpari_expert_lay(p, c, (unsigned char *)memory);
+        for (i = 0; i < c->size; i++) {
+            p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
+            p->heard[i] = 1 + (int64_t)p->slots * p->own;
+        }
+        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+        taken = p->device != NULL;
+    }
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (taken) {
+        (void)dpar_experts_close(p);
+    }
+    return st;
+}
+
+/* ---- which choices are kept ------------------------------------------------------------------ */
+
+static int64_t dpari_expert_choices(const dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    return r->tokens * p->layer.choices;
+}
+
+/* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
+static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int32_t *chosen)
+{
+    const int32_t k = l->choices;
+    int64_t t;
+    int32_t j, i;
+    for (t = 0; t < tokens; t++) {
+        for (j = 0; j < k; j++) {
+            const int32_t e = chosen[t * k + j];
+            if (e < -1 || e >= l->experts.count) {
+                return t;
+            }
+            for (i = 0; i < j && e >= 0; i++) {
+                if (chosen[t * k + i] == e) {
+                    return t;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *memory, int64_t bytes,
+                                      int64_t tokens, const int32_t *chosen, const void *weight,
+                                      dpar_why *why)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t odd;
+    if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
+                         memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (tokens < 0 || tokens > l->tokens) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
+                         l->tokens, 0, 0);
+    }
+    if (tokens > 0 && (chosen == NULL || (l->drop == DPAR_DROP_LIGHT_OWN && weight == NULL))) {
+        return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
+                         0);
+    }
+    odd = dpari_expert_odd(l, tokens, chosen);
+    return odd < 0 ? DPAR_OK
+                   : dpari_say(DPAR_E_ARG, why,
+                               "token # chose an expert twice, or one that is not 0 .. #", odd,
+                               l->experts.count - 1, 0, 0);
+}
+
+/* Counts kept choices in tally[slot][expert]. */
+static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen)
+{
+    const int64_t experts = p->layer.experts.count, n = dpari_expert_choices(p, r);
+    int64_t i;
+    dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->tally[i % p->layer.choices % p->slots * experts + chosen[i]]++;
+        }
+    }
+}
+
+/* Does choice a stay rather than b, by weight? */
+static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
+{
+    const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
+    return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
+}
+
+/* Lets a[at] sink to its place in a heap whose first stays last of all. */
+static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
+{
+    int64_t below;
+    while ((below = 2 * at + 1) < n) {
+        const int32_t moved = a[at];
+        if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
+            below++;
+        }
+        if (!dpari_expert_heavier(weight, type, moved, a[below])) {
+            return;
+        }
+        a[at] = a[below];
+        a[below] = moved;
+        at = below;
+    }
+}
+
+/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen, const void *weight, int64_t capacity)
+{
+    const int64_t n = dpari_expert_choices(p, r), experts = p->layer.experts.count;
+    const int32_t type = dpari_expert_weights(&p->layer);
+    int64_t i, e, at = 0, left;
+    for (e = 0; e < experts; e++) {
+        p->fill[e] = at;
+        at += p->tally[e];
+    }
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->order[p->fill[chosen[i]]++] = (int32_t)i;
+        }
+    }
+    for (e = 0; e < experts; e++) {
+        int32_t *a = p->order + (p->fill[e] - p->tally[e]);
+        left = p->tally[e];
+        for (i = left > capacity ? left / 2 : 0; i > 0; i--) {
+            dpari_expert_sink(a, i - 1, left, weight, type);
+        }
+        for (; left > capacity; left--) {
+            r->place[a[0]] = -1;
+            a[0] = a[left - 1];
+            dpari_expert_sink(a, 0, left - 1, weight, type);
+        }
+    }
+}
+
+/* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
+static void dpari_expert_late(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const int32_t *chosen, int32_t *room)
+{
+    const int64_t experts = p->layer.experts.count;
+    const int32_t k = p->layer.choices;
+    int64_t t;
+    int32_t j;
+    for (j = 0; j < k; j++) {
+        for (t = 0; t < r->tokens; t++) {
+            if (r->place[t * k + j] >= 0) {
+                int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
+                if (*left > 0) {
+                    --*left;
+                } else {
+                    r->place[t * k + j] = -1;
+                }
+            }
+        }
+    }
+}
+
+static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                  const int32_t *chosen, const void *weight)
+{
+    const int64_t capacity = dpar_experts_capacity(&p->layer, r->tokens);
+    int64_t e;
+    if (p->layer.drop == DPAR_DROP_LIGHT_OWN) {
+        dpari_expert_count(p, r, chosen);
+        dpari_expert_light(p, r, chosen, weight, capacity);
+    } else if (p->layer.drop == DPAR_DROP_LATE_OWN) {
+        for (e = 0; e < p->layer.experts.count; e++) {
+            p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
+        }
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+}
+
+/* ---- what ranks tell each other -------------------------------------------------------------- */
+
+/* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
+static void dpari_expert_sort(dpar_experts_plan *p, int64_t tokens, int back)
+{
+    const int64_t experts = p->layer.experts.count;
+    int32_t *at = p->tell, rank, j;
+    int64_t first = 0, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t own = dpar_split_size(&p->layer.experts, rank);
+        *at++ = (int32_t)tokens;
+        for (j = 0; j < p->slots; j++) {
+            int32_t *mine = p->tally + j * experts + first;
+            for (e = 0; e < own; e++) {
+                if (back) {
+                    mine[e] = *at++;
+                } else {
+                    *at++ = mine[e];
+                }
+            }
+        }
+        first += own;
+    }
+}
+
+/* Elements for other ranks. */
+static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        n += rank != c->rank ? counts[rank] : 0;
+    }
+    return n;
+}
+
+/* Everything that this module sends to ranks goes through here. */
+static dpar_status dpari_expert_send(dpar_experts_plan *p, const void *in, const int64_t *in_count,
+                                     void *out, const int64_t *out_count, int32_t type)
+{
+    const dpar_status st =
+        dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
+    if (st == DPAR_OK) {
+        p->sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+    }
+    return st;
+}
+
+/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+static void dpari_expert_grant(dpar_experts_plan *p)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int64_t tokens = 0, capacity, left;
+    int32_t rank, e, j;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        tokens += p->hear[rank * step];
+    }
+    capacity = dpar_experts_capacity(&p->layer, tokens);
+    for (e = 0; e < p->own; e++) {
+        left = capacity;
+        for (j = 0; j < p->slots; j++) {
+            for (rank = 0; rank < p->comm->size; rank++) {
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                *wanted = (int32_t)dpari_least(*wanted, left);
+                left -= *wanted;
+            }
+        }
+    }
+}
+
+/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
+static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
+                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+{
+    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+}
+
+/* The exchange; with DROP_LATE there and back. */
+static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const int32_t *chosen)
+{
+    dpar_status st;
+    dpari_expert_count(p, r, chosen);
+    dpari_expert_sort(p, r->tokens, 0);
+    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
+    if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
+        return st;
+    }
+    dpari_expert_grant(p);
+    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
+    if (st == DPAR_OK) {
+        dpari_expert_sort(p, r->tokens, 1);
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+    return st;
+}
+
+enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+
+/* Rows that come, from what was heard. */
+static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int32_t rank, e, j;
+    r->rows = 0;
+    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
+    for (e = 0; e < p->own; e++) {
+        r->begin[e] = r->rows;
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t at = rank * (int64_t)p->own + e;
+            int64_t rows = 0;
+            for (j = 0; j < p->slots; j++) {
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+            }
+            r->piece[at] = rows;
+            r->row[at] = r->rows;
+            r->take[rank] += rows;
+            r->rows += rows;
+        }
+        r->count[e] = r->rows - r->begin[e];
+    }
+}
+
+/* Rows that go, by expert and token. */
+static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, const int32_t *chosen)
+{
+    const int64_t n = dpari_expert_choices(p, r);
+    int64_t i, e = 0, at = 0;
+    int32_t rank, j;
+    dpari_expert_count(p, r, chosen);
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
+        for (; e < end; e++) {
+            p->fill[e] = r->start[e] = at;
+            for (j = 0; j < p->slots; j++) {
+                at += p->tally[j * p->layer.experts.count + e];
+            }
+        }
+        r->send[rank] = at - before;
+    }
+    r->kept = at;
+    r->dropped = -at;
+    for (i = 0; i < n; i++) {
+        r->dropped += chosen[i] >= 0;
+        if (r->place[i] >= 0) {
+            r->expert[i] = chosen[i];
+            r->place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->place[i]] = (int32_t)i;
+        }
+    }
+    for (i = 0; r->token != NULL && i < r->kept; i++) {
+        r->token[i] = r->choice[i] / p->layer.choices;
+    }
+}
+
+static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
+                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        dpar_experts_routing **routing, dpar_why *why)
+{
+    dpar_experts_routing *r = (dpar_experts_routing *)memory;
+    dpar_why said;
+    int64_t i;
+    dpar_status st;
+    if (plan == NULL || routing == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
+    }
+    if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
+        return dpari_expert_wrong(plan->comm, &said, why);
+    }
+    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
+    dpari_zero(r, sizeof *r);
+    r->tokens = tokens;
+    (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
+    for (i = 0; i < dpari_expert_choices(plan, r); i++) {
+        r->place[i] = chosen[i] >= 0 ? 0 : -1;
+    }
+    dpari_expert_drop_own(plan, r, chosen, weight);
+    st = dpari_expert_tell(plan, r, chosen);
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
+    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
+    dpari_expert_expect(plan, r);
+    if (plan->layer.drop == DPAR_DROP_NONE) {
+        st = r->rows > plan->most
+                 ? dpari_say(DPAR_E_ROOM, why,
+                             "experts # .. # are given # rows, their bound is # (layer.rows)",
+                             plan->first, plan->first + plan->own - 1, r->rows, plan->most)
+                 : DPAR_OK;
+        st = dpari_agree(plan->comm, st, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_expert_place(plan, r, chosen);
+        plan->kept += r->kept;
+        plan->dropped += r->dropped;
+        plan->taken += r->rows;
+        *routing = r;
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
+{
+    return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int64_t row)
+{
+    return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+static int64_t dpari_expert_row(const dpar_experts *l)
+{
+    return l->width * dpar_type_bytes(l->type);
+}
+
+/* 16-bit floats by way of f32. */
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
+{
+    float x[DPARI_ELEMENTS];
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        if (l->type == DPAR_F64) {
+            for (i = 0; i < n; i++) {
+                ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
+            }
+        } else if (l->type == DPAR_F32) {
+            dpari_kern_scale(t, f, by, n);
+        } else {
+            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_scale(x, x, by, n);
+            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
+        }
+    }
+}
+
+static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
+{
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS], sum = 0.0;
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_elements_load(x, a, at, n, l->type);
+        dpari_elements_load(y, b, at, n, l->type);
+        for (i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    }
+    return sum;
+}
+
+/* Rows that are added up, each times its weight. */
+typedef struct dpari_expert_terms {
+    const void **row;
+    double *by;
+    int32_t n;
+} dpari_expert_terms;
+
+/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+                             const dpari_expert_terms *next, void *out, int32_t stream)
+{
+    double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
+    int64_t at, n, i;
+    int32_t j;
+    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        return;
+    }
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_zero(sum, sizeof sum);
+        for (j = 0; j < z->n; j++) {
+            dpari_elements_load(x, z->row[j], at, n, l->type);
+            for (i = 0; i < DPARI_ELEMENTS; i++) {
+                sum[i] += z->by[j] * x[i];
+            }
+        }
+        dpari_elements_store(out, sum, at, n, l->type);
+    }
+}
+
+/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
+ * 1). */
+static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int64_t i;
+    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->by = p->by + token % 2 * k;
+    z->n = 0;
+    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
+        if (r->place[i] >= 0) {
+            const int32_t e = r->expert[i];
+            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->by[z->n++] = weight != NULL
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                : 1.0;
+        }
+    }
+}
+
+/* Copies those rows to where they stay. */
+static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, void *kept, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int32_t j, n = 0;
+    for (j = 0; j < k; j++) {
+        const int64_t place = r->place[token * k + j];
+        if (place >= 0) {
+            void *to = dpari_expert_at(kept, &p->layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            z->row[n++] = to;
+        }
+    }
+}
+
+/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const void *weight, void *kept, void *out, int32_t stream)
+{
+    dpari_expert_terms z, next;
+    int64_t t;
+    dpari_expert_find(p, r, 0, weight, &next);
+    for (t = 0; t < r->tokens; t++) {
+        z = next;
+        dpari_expert_find(p, r, t + 1, weight, &next);
+        if (kept != NULL) {
+            dpari_expert_keep(p, r, t, kept, &z);
+        }
+        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Bytes as they are; 1, or 0 when there are none. */
+static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
+{
+    dpari_zero(s, sizeof *s);
+    s->to = to;
+    s->from = from;
+    s->count = bytes;
+    s->to_type = s->from_type = DPAR_U8;
+    s->scale = 1.0;
+    return bytes > 0;
+}
+
+/* Between the order of ranks, each with its rows by expert, and that of experts. */
+static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      void *to, const void *from, int back)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t at = 0;
+    int32_t rank, e, n = 0;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        for (e = 0; e < p->own; e++) {
+            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
+            void *t = dpari_expert_at(to, l, back ? at : row);
+            const void *f = dpari_expert_in(from, l, back ? row : at);
+            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
+            if (p->comm->mem == NULL) {
+                dpari_kern_copy(t, f, bytes, 0);
+            } else {
+                n += dpari_expert_span(&p->span[n], t, f, bytes);
+            }
+            at += r->piece[piece];
+        }
+    }
+    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+}
+
+/* Elements to and from each rank. */
+static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t rank;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        p->send[rank] = r->send[rank] * p->layer.width;
+        p->receive[rank] = r->take[rank] * p->layer.width;
+    }
+}
+
+/* ---- rows where the ranks have them ---------------------------------------------------------- */
+
+/* What is exchanged, and what the ranks read of each other for that. */
+enum {
+    DPARI_EXPERT_DISPATCH,
+    DPARI_EXPERT_COMBINE,
+    DPARI_EXPERT_COMBINE_BACK,
+    DPARI_EXPERT_DISPATCH_BACK
+};
+enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
+
+static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, int64_t count,
+                                     const void *weight, dpari_peers *peers)
+{
+    const int64_t weights = dpari_expert_choices(p, r);
+    dpari_peers_array a[3];
+    a[DPARI_EXPERT_ROUTING].at = r;
+    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROWS].at = rows;
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_WEIGHTS].at = weight;
+    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
+    if (p->layer.type != DPAR_F64) {
+        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    }
+    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
+}
+
+/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
+                                       const dpar_experts_routing *r, const void *mine)
+{
+    return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+}
+
+/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
+ * this rank, they count. */
+static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const dpari_peers *peers, int back)
+{
+    dpar_comm *c = p->comm;
+    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_why why;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        if (theirs[c->rank] != take[rank]) {
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank # gives # rows to rank #, which takes #: routings of one route?",
+                            rank, theirs[c->rank], c->rank, take[rank]);
+            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
+            c->why = why;
+            return DPAR_E_MISMATCH;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+                                      const int64_t *rows)
+{
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const dpar_status st = dpari_peers_close(peers, sent);
+    p->sent += st == DPAR_OK ? sent : 0;
+    return st;
+}
+
+/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
+ * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+static int64_t dpari_expert_told(int64_t i, int64_t n)
+{
+    return i >= 0 && i < n ? i : 0;
+}
+
+/* Rows of the tokens of n choices, times weights. */
+static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+                              const int32_t *choice, int64_t n, const void *weight, int32_t stream)
+{
+    const int64_t most = l->tokens * l->choices;
+    int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
+    for (i = 0; i < n; i++, mine = then) {
+        const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
+        void *at = dpari_expert_at(to, l, i);
+        then = i + 1 < n ? dpari_expert_told(choice[i + 1], most) : mine;
+        next = dpari_expert_in(from, l, then / l->choices);
+        if (weight != NULL) {
+            dpari_kern_ask(next, dpari_expert_row(l));
+            dpari_expert_scale(at, row, l,
+                               dpari_element_get(weight, dpari_expert_weights(l), mine));
+        } else {
+            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
+        }
+    }
+}
+
+/* Rows for this rank's experts, from those who have the tokens. */
+static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const dpari_peers *peers, void *rows)
+{
+    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
+    const int64_t most = p->layer.tokens * p->layer.choices + 1;
+    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+    int32_t rank, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+        at[rank] = 0;
+        for (e = 0; e < p->comm->rank; e++) {
+            at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
+        }
+    }
+    for (e = 0; e < p->own; e++) {
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)p->own + e;
+            dpari_expert_copy(
+                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
+                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
+                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += r->piece[piece];
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
+ * with the number 0 among this rank's kept ones. */
+static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                const dpari_peers *peers)
+{
+    const int64_t most = p->comm->size * p->layer.tokens * p->layer.choices + 1;
+    int32_t rank, e = 0, i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+        for (i = 0; i < own; i++, e++) {
+            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            p->fill[e] =
+                dpari_expert_told(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+        }
+    }
+}
+
+/* ---- in a device's memory -------------------------------------------------------------------- */
+
+/* The routing's numbers, where the last operation was of another one. */
+static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t n = 0;
+    dpar_status st = DPAR_OK;
+    if (p->there == r && p->there_tag == r->tag) {
+        return DPAR_OK;
+    }
+    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    p->there = r;
+    p->there_tag = r->tag;
+    return st;
+}
+
+/* to[i] = from[index[i]] of `bytes` each. */
+static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+                                       const int32_t *index, int64_t rows, int64_t bytes)
+{
+    dpar_mem_gather g;
+    dpari_zero(&g, sizeof g);
+    g.to = to;
+    g.from = from;
+    g.rows = rows;
+    g.bytes = g.to_step = g.from_step = bytes;
+    g.index.at = index;
+    g.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+}
+
+/* to[i] = the sum of k rows, each times its weight. */
+static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+                                        const void *weight, const int32_t *index, int64_t rows,
+                                        int64_t k)
+{
+    dpar_mem_combine m;
+    dpari_zero(&m, sizeof m);
+    m.to = to;
+    m.from = from;
+    m.weight = weight;
+    m.rows = rows;
+    m.k = k;
+    m.width = p->layer.width;
+    m.to_type = m.from_type = p->layer.type;
+    m.weight_type = dpari_expert_weights(&p->layer);
+    m.index.at = index;
+    m.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+}
+
+static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *from, const void *weight)
+{
+    dpar_status st = dpari_expert_index(p, r);
+    if (st == DPAR_OK && weight == NULL) {
+        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
+                                   dpari_expert_row(&p->layer));
+    }
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+                       : st;
+    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
+                         : st;
+}
+
+static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *dy, const void *kept, void *dweight)
+{
+    const int32_t type = dpari_expert_weights(&p->layer);
+    const dpar_status st = dpari_expert_index(p, r);
+    dpar_mem_dot d;
+    if (st != DPAR_OK || r->kept == 0) {
+        return st != DPAR_OK ? st
+                             : dpari_do_copy(p->comm, dweight, NULL,
+                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = dweight;
+    d.a = dy;
+    d.b = kept;
+    d.rows = dpari_expert_choices(p, r);
+    d.k = p->layer.choices;
+    d.width = p->layer.width;
+    d.to_type = type;
+    d.type = p->layer.type;
+    d.index.at = p->place;
+    d.index.type = DPAR_I32;
+    return dpari_do_dot(p->comm, &d);
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of kept choices, as they are sent. */
+static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *from, const void *weight)
+{
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_pack_there(p, r, from, weight);
+    }
+    for (i = 0; i < r->kept; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Each token's sum of what came. */
+static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      const void *came, const void *weight, void *out)
+{
+    int64_t e;
+    if (p->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(p, r);
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
+                                                    p->layer.choices)
+                             : st;
+    }
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    return DPAR_OK;
+}
+
+/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                    int32_t what, const void *from, const void *weight, void *rows)
+{
+    void *to = p->staged != NULL ? p->staged : rows;
+    dpari_peers peers;
+    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 0);
+        if (st == DPAR_OK) {
+            dpari_expert_take(p, r, &peers, rows);
+            st = dpari_expert_close(p, &peers, r->send);
+        }
+        return st;
+    }
+    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
+    dpari_expert_sizes(p, r);
+    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
+                       : st;
+    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
+}
+
+/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
+static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
+{
+    void *came = kept != NULL ? kept : p->packed;
+    dpari_peers peers;
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 1);
+        if (st == DPAR_OK) {
+            dpari_expert_locate(p, r, &peers);
+            dpari_expert_sums(p, r, weight, kept, out,
+                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            st = dpari_expert_close(p, &peers, r->take);
+        }
+        return st;
+    }
+    if (st == DPAR_OK && p->staged != NULL) {
+        st = dpari_expert_group(p, r, p->staged, rows, 1);
+        rows = p->staged;
+    }
+    dpari_expert_sizes(p, r);
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+}
+
+/* dweight[tokens][k] = dy . result. */
+static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *dy, const void *kept, void *dweight)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_dots_there(p, r, dy, kept, dweight);
+    }
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        double sum = 0.0;
+        if (r->place[i] >= 0) {
+            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
+                                   dpari_expert_in(kept, l, r->place[i]), l);
+        }
+        dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
+    }
+    return DPAR_OK;
+}
+
+/* Are the arrays there that have elements? */
+static dpar_status dpari_expert_arrays(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                       int tokens, int rows)
+{
+    dpar_why said;
+    if (p == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (r != NULL && (tokens || r->tokens == 0) && (rows || r->rows == 0)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
+                    r != NULL ? r->tokens : 0, r != NULL ? r->rows : 0, 0, 0);
+    return dpari_expert_wrong(p->comm, &said, NULL);
+}
+
+DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
+                                           const dpar_experts_routing *route, const void *x,
+                                           void *rows)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
+}
+
+DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
+                                          const dpar_experts_routing *route, const void *rows,
+                                          const void *weight, void *y, void *kept)
+{
+    const dpar_status st =
+        dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
+}
+
+DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
+                                                   const dpar_experts_routing *route,
+                                                   const void *dy, const void *weight,
+                                                   const void *kept, void *drows, void *dweight)
+{
+    const int there = dy != NULL && weight != NULL &&
+                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
+    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
+    if (st == DPAR_OK && dweight != NULL) {
+        st = dpari_expert_dots(plan, route, dy, kept, dweight);
+    }
+    return st == DPAR_OK
+               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               : st;
+}
+
+DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
+                                                    const dpar_experts_routing *route,
+                                                    const void *drows, void *dx)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
+}

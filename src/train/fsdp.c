@@ -1,0 +1,1319 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "fsdp.h"
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "../index/flat.h"
+#include "../index/layout.h"
+#include "../index/redistribute.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "optimizer.h"
+
+typedef struct dpari_fsdp_unit {
+    dpar_flat flat;
+    int64_t shard_at;    /* of its shard in arrays of shards, elements */
+    int64_t whole_at;    /* of it in arrays of whole units */
+    uint64_t key;        /* its first element among all, without padding: for random numbers that do
+                            not depend on the ranks */
+    int32_t first, last; /* parameters first <= i < last */
+    int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
+    int32_t bucket;      /* where its gradients are computed; -1: nowhere */
+    int32_t used;        /* between before and after */
+    int32_t state;       /* of its gradients in this pass */
+    int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
+    int32_t adds;        /* 1: this pass adds to what lies there */
+    dpar_work across;    /* the reduction over replicas */
+} dpari_fsdp_unit;
+
+enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
+
+#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
+
+/* Room for a unit's weights, or gradients, and what is under way there. */
+typedef struct dpari_fsdp_slot {
+    int32_t unit;     /* -1: free */
+    int32_t sent;     /* gradients: they have left */
+    int32_t straight; /* into the sums, no longer to be added */
+    dpar_work work;
+} dpari_fsdp_slot;
+
+struct dpar_fsdp {
+    dpar_comm *shard, *replicas; /* replicas: NULL without */
+    dpar_fsdp_options options;
+    dpari_fsdp_unit *unit;
+    dpari_fsdp_slot *slot, *bucket;
+    int64_t *numel, *start; /* of each parameter; start in its unit */
+    int32_t *home;          /* its unit */
+    unsigned char *memory;  /* all that is registered; in it: */
+    unsigned char *weights, *sums, *master, *moment[2], *grads;
+    int64_t largest;             /* elements of the largest unit, padding included */
+    int64_t shard_sum;           /* elements of all shards of a rank */
+    int64_t whole_sum;           /* of all units, padding included */
+    int32_t units, params, full; /* full: units that have elements */
+    int32_t slots, buckets;
+    int64_t steps;
+    double squares; /* of the gradients' norm: a device writes it, once it is pinned */
+    int32_t pinned;
+    int32_t last, under_way;
+    dpar_status status; /* of this pass */
+};
+
+/* ---- what the options mean --------------------------------------------------------------------
+ */
+
+/* Weights are whole, each unit has its own slot. */
+static int dpari_fsdp_wide(const dpar_fsdp_options *o)
+{
+    return o->zero < 3;
+}
+
+/* Gradients are whole until the last micro-batch, each unit has its own bucket. */
+static int dpari_fsdp_kept(const dpar_fsdp_options *o)
+{
+    return o->zero < 2 || o->once;
+}
+
+/* The masters are pieces of the whole weights. */
+static int dpari_fsdp_inside(const dpar_fsdp_options *o)
+{
+    return dpari_fsdp_wide(o) && o->type == o->compute;
+}
+
+/* Of sums of gradients. */
+static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
+{
+    return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+{
+    return dpar_optimizer_moment_type(&o->optimizer, o->type);
+}
+
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
+{
+    if (!dpari_is_float(o->type) ||
+        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
+                         "bf16 or f16",
+                         o->type, o->compute, 0, 0);
+    }
+    if (!dpari_is_float(o->gradient) ||
+        (o->gradient != o->compute &&
+         dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: gradients of type # of weights of type #: that or a wider one",
+                         o->gradient, o->compute, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *o, dpar_why *why)
+{
+    dpar_status st;
+    if (shards < 1 || units < 0 || o == NULL || (units > 0 && params_of == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # units on # ranks; options or sizes are NULL",
+                         units, shards, 0, 0);
+    }
+    if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
+        (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
+                         o->zero, o->once, o->sum, o->assigned);
+    }
+    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: prefetch #, buffers #, align #: none may be negative", o->prefetch,
+                         o->buffers, o->align, 0);
+    }
+    st = dpari_fsdp_judge_types(o, why);
+    st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) < 0) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: moments in bf16 (type #) beside masters in f64 (type #): beside f32, "
+                       "bf16 or f16",
+                       o->optimizer.moment_type, o->type, 0, 0);
+    }
+    return st == DPAR_OK && numel == NULL && units > 0
+               ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
+               : st;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+/* The pieces of an fsdp in memory, or NULL and only their sum. */
+static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *d);
+    d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
+    d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
+    d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
+    d->numel = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
+    d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
+    *bytes = r.used;
+}
+
+/* One parameter after the other: the elements of a unit, gaps included. */
+static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *numel, int64_t align,
+                                    int64_t *total, dpar_why *why)
+{
+    int32_t i;
+    *total = 0;
+    for (i = 0; i < params; i++) {
+        const int64_t at = *total + (align - *total % align) % align;
+        if (numel[i] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
+                             numel[i], 0);
+        }
+        if (numel[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # passes 2^48 elements", u, 0, 0, 0);
+        }
+        *total = at + numel[i];
+    }
+    return DPAR_OK;
+}
+
+/* Counts units into d: params, sums, slots. */
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
+                                    const int32_t *params_of, const int64_t *numel,
+                                    const dpar_fsdp_options *o, dpar_why *why)
+{
+    const int64_t align = o->align > 0 ? o->align : 1;
+    int64_t params = 0, total;
+    int32_t u;
+    dpari_zero(d, sizeof *d);
+    d->options = *o;
+    d->units = units;
+    for (u = 0; u < units; u++) {
+        dpar_status st;
+        if (params_of[u] < 0 || align > (INT64_C(1) << 40)) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
+                             params_of[u], align, 0);
+        }
+        st = dpari_fsdp_total(u, params_of[u], numel + params, align, &total, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        params += params_of[u];
+        total = dpari_ceil_div(total, shards);
+        d->shard_sum += total;
+        d->whole_sum += total * shards;
+        d->largest = dpari_most(d->largest, total * shards);
+        d->full += total > 0;
+        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
+                             d->whole_sum, 0, 0);
+        }
+    }
+    d->params = (int32_t)params;
+    d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
+    d->buckets =
+        dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+    if (d->largest >
+        DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
+                                                   dpari_fsdp_kept(o) ? 0 : d->buckets))) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "fsdp: prefetch # and buffers # take rooms for # elements: 2^50 in all",
+                         o->prefetch, o->buffers, d->largest, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
+    const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
+    dpari_zero(s, sizeof *s);
+    dpari_fsdp_place(d, NULL, &s->plan);
+    s->weights = dpari_fsdp_wide(o) ? d->whole_sum * compute : 0;
+    s->gathered = dpari_fsdp_wide(o) ? 0 : d->slots * d->largest * compute;
+    s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
+    s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
+    s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpar_optimizer_moments(&o->optimizer);
+    s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
+                    dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
+                    dpari_room_up(s->master) + dpari_room_up(s->moments);
+}
+
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
+                                     const int64_t *numel, const dpar_fsdp_options *options,
+                                     dpar_fsdp_sizes *sizes, dpar_why *why)
+{
+    dpar_fsdp d;
+    dpar_status st = dpari_fsdp_judge(shards, units, params_of, numel, options, why);
+    if (st == DPAR_OK && sizes == NULL) {
+        st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&d, shards, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&d, sizes);
+    }
+    return st;
+}
+
+/* ---- init and close ---------------------------------------------------------------------------
+ */
+
+/* What all ranks must give alike, to begin or to load. */
+typedef struct dpari_fsdp_given {
+    const dpar_comm *shard; /* across replicas; NULL: within one */
+    const dpar_fsdp *d;
+    const int32_t *params_of;
+    const int64_t *numel;
+    int32_t replicas; /* 1: there are any */
+    int32_t ranks;
+    int64_t steps;
+} dpari_fsdp_given;
+
+/* Replicas of one shard of as many. */
+static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+{
+    if (g->shard != NULL) {
+        f->of = "across replicas: ";
+        dpari_fact(f, "the number of shards", 0, g->shard->size);
+        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+    } else {
+        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+    }
+}
+
+static void dpari_fsdp_state(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    const dpar_fsdp_options *o = &g->d->options;
+    const dpar_optimizer *m = &o->optimizer;
+    int32_t i;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "zero", 0, o->zero);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "compute", 0, o->compute);
+    dpari_fact_type(f, "gradient", 0, o->gradient);
+    dpari_fact(f, "prefetch", 0, o->prefetch);
+    dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "once", 0, o->once);
+    dpari_fact(f, "sum", 0, o->sum);
+    dpari_fact(f, "assigned", 0, o->assigned);
+    dpari_fact(f, "align", 0, dpari_most(1, o->align));
+    dpari_fact(f, "optimizer.kind", 0, m->kind);
+    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
+    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    for (i = 0; i < g->d->units; i++) {
+        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
+    }
+    for (i = 0; i < g->d->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    }
+}
+
+static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(f, "the number of steps", 0, g->steps);
+}
+
+/* Where each unit and parameter lies. */
+static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const int64_t *numel,
+                                  dpar_why *why)
+{
+    int64_t shard_at = 0, whole_at = 0;
+    uint64_t key = 0;
+    int32_t u, i, first = 0;
+    for (u = 0; u < d->units; u++) {
+        dpari_fsdp_unit *n = &d->unit[u];
+        dpar_status st;
+        dpari_zero(n, sizeof *n);
+        n->first = first;
+        n->last = first + params_of[u];
+        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                            d->shard->size, d->start + first, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        for (i = first; i < n->last; i++) {
+            d->numel[i] = numel[i];
+            d->home[i] = u;
+        }
+        n->shard_at = shard_at;
+        n->whole_at = whole_at;
+        n->key = key;
+        n->slot = n->bucket = -1;
+        n->fresh = n->adds = 1;
+        shard_at += n->flat.shard;
+        whole_at += n->flat.shard * d->shard->size;
+        key += (uint64_t)n->flat.total;
+        first = n->last;
+    }
+    for (i = 0; i < d->slots; i++) {
+        dpari_zero(&d->slot[i], sizeof d->slot[i]);
+        d->slot[i].unit = -1;
+    }
+    for (i = 0; i < d->buckets; i++) {
+        dpari_zero(&d->bucket[i], sizeof d->bucket[i]);
+        d->bucket[i].unit = -1;
+    }
+    return DPAR_OK;
+}
+
+/* The registered memory in its parts. */
+static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
+{
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+    void *memory = NULL;
+    unsigned char *at;
+    dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "fsdp: no memory for # B", s->registered, 0, 0, 0);
+    }
+    at = d->memory = (unsigned char *)memory;
+    d->weights = at; /* whole or a pool: one of both is 0 */
+    at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
+    d->grads = at; /* whole gradients, or buckets and then sums */
+    at += dpari_fsdp_kept(&d->options) ? dpari_room_up(s->gradients) : dpari_room_up(s->buckets);
+    d->sums = at;
+    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_room_up(s->gradients);
+    d->master = at;
+    at += dpari_room_up(s->master);
+    d->moment[0] = at;
+    d->moment[1] = at + moment;
+    if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
+        st = d->shard->mem->pin(d->shard->mem->ctx, &d->squares, (int64_t)sizeof d->squares);
+        d->pinned = st == DPAR_OK;
+    }
+    return st;
+}
+
+static void dpari_fsdp_give_back(dpar_fsdp *d)
+{
+    if (d->pinned && d->shard->mem->unpin != NULL) {
+        (void)d->shard->mem->unpin(d->shard->mem->ctx, &d->squares);
+    }
+    if (d->memory != NULL) {
+        dpar_comm_release(d->shard, d->memory);
+    }
+}
+
+/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
+                                    const char *plan, dpari_state *state, dpari_fsdp_given *given,
+                                    dpar_why *why)
+{
+    dpar_status within;
+    given->shard = NULL;
+    given->replicas = replicas != NULL;
+    st = dpari_agree_on(shard, st, plan, state, given, why);
+    if (replicas == NULL) {
+        return st;
+    }
+    within = st;
+    given->shard = shard;
+    st = dpari_agree_on(replicas, st, plan, state, given, why);
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
+}
+
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
+                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp counted, *d = (dpar_fsdp *)memory;
+    dpar_fsdp_sizes sizes;
+    dpari_fsdp_given given;
+    int64_t needed;
+    dpar_status st;
+    if (shard == NULL || fsdp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_judge(shard->size, units, params_of, numel, options, why);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&counted, shard->size, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&counted, &sizes);
+        st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
+    }
+    dpari_zero(&given, sizeof given);
+    given.d = &counted;
+    given.params_of = params_of;
+    given.numel = numel;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *d = counted;
+    dpari_fsdp_place(d, memory, &needed);
+    d->shard = shard;
+    d->replicas = replicas;
+    st = dpari_fsdp_lay(d, params_of, numel, why);
+    st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
+    if (st != DPAR_OK) {
+        dpari_fsdp_give_back(d);
+        return st;
+    }
+    *fsdp = d;
+    return DPAR_OK;
+}
+
+static int dpari_fsdp_broken(const dpar_fsdp *d)
+{
+    return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
+}
+
+/* Waits for all weights that are on their way; what was gathered counts no longer. */
+static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < d->slots; i++) {
+        dpari_fsdp_slot *s = &d->slot[i];
+        if (s->unit >= 0) {
+            const dpar_status w = dpar_wait(&s->work);
+            st = st == DPAR_OK ? w : st;
+            d->unit[s->unit].slot = -1;
+            s->unit = -1;
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
+{
+    int32_t i;
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way && !dpari_fsdp_broken(d)) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: a pass is under way", 0, 0, 0, 0);
+    }
+    (void)dpari_fsdp_forget(d);
+    for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
+        (void)dpar_wait(&d->bucket[i].work);
+    }
+    for (i = 0; i < d->units; i++) {
+        (void)dpar_wait(&d->unit[i].across);
+    }
+    dpari_fsdp_give_back(d);
+    d->memory = NULL;
+    d->pinned = 0;
+    d->units = d->params = d->buckets = 0; /* nothing of it is used again */
+    return DPAR_OK;
+}
+
+/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
+ * them up: the tag tells. */
+static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
+                                   int32_t type, dpar_work *work)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = kind;
+    call.type = type;
+    call.tag = u + 1;
+    call.in = in;
+    call.out = out;
+    call.count = d->unit[u].flat.shard;
+    if (kind == DPAR_REDUCE_SCATTER) {
+        call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
+    }
+    return dpar_post(d->shard, &call, work);
+}
+
+/* ---- where things lie -------------------------------------------------------------------------
+ */
+
+static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
+{
+    return d != NULL && u >= 0 && u < d->units;
+}
+
+static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
+{
+    const int64_t at = dpari_fsdp_wide(&d->options) ? d->unit[slot].whole_at : slot * d->largest;
+    return d->weights + at * dpar_type_bytes(d->options.compute);
+}
+
+static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
+{
+    const int64_t at =
+        dpari_fsdp_kept(&d->options) ? d->unit[bucket].whole_at : bucket * d->largest;
+    return d->grads + at * dpar_type_bytes(d->options.gradient);
+}
+
+/* This rank's shard in a whole unit, in bytes. */
+static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
+{
+    return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
+}
+
+static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
+{
+    if (dpari_fsdp_inside(&d->options)) {
+        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->options.compute);
+    }
+    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->options.type);
+}
+
+/* Where this rank's shard of gradients is reduced, and its type. */
+static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    if (dpari_fsdp_kept(&d->options)) {
+        *type = d->options.gradient;
+        return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
+    }
+    *type = dpari_fsdp_sums(&d->options);
+    return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+}
+
+/* The reduced gradients of this rank's shard: what counts as 0 becomes it. */
+static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
+    const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
+    if (n->fresh && dpari_fsdp_kept(&d->options)) { /* all of it: later passes add to it */
+        (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
+    } else if (n->fresh) {
+        (void)dpari_do_copy(d->shard, at, NULL, bytes);
+    }
+    n->fresh = 0;
+    return at;
+}
+
+static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
+{
+    return d->moment[k] +
+           d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+}
+
+/* The number of its shard's first element among all. */
+static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
+{
+    return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
+}
+
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
+        return NULL;
+    }
+    return n->slot < 0
+               ? d->weights
+               : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
+}
+
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (n->state != DPARI_FSDP_OPEN) {
+        return NULL;
+    }
+    return n->bucket < 0 ? d->grads
+                         : dpari_fsdp_bucket_at(d, n->bucket) +
+                               d->start[i] * dpar_type_bytes(d->options.gradient);
+}
+
+DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
+{
+    return d == NULL || i < 0 || i >= d->params || d->unit[d->home[i]].adds;
+}
+
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
+{
+    dpar_piece unwanted;
+    return d != NULL && i >= 0 && i < d->params &&
+           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                           piece != NULL ? piece : &unwanted);
+}
+
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+{
+    const unsigned char *from = (const unsigned char *)values;
+    dpar_piece piece;
+    int64_t each;
+    dpar_status st;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (i < 0 || i >= d->params || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                         d->under_way, 0);
+    }
+    if (values == NULL && d->numel[i] > 0) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: the # values of parameter # are NULL",
+                         d->numel[i], i, 0, 0);
+    }
+    each = dpar_type_bytes(d->options.type);
+    st = dpari_fsdp_forget(d);
+    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
+        st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+                           from + piece.in_param * each, piece.count * each);
+    }
+    return st;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------
+ */
+
+/* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
+ * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
+static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    int32_t i, best = -1;
+    if (dpari_fsdp_wide(&d->options)) {
+        return u;
+    }
+    for (i = 0; i < d->slots; i++) {
+        const int32_t v = d->slot[i].unit;
+        if (v < 0) {
+            return i;
+        }
+        if (d->unit[v].used || (v >= lo && v <= hi)) {
+            continue;
+        }
+        if (best < 0 || (back ? v > d->slot[best].unit : v < d->slot[best].unit)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* This rank's masters become its piece of the gathered weights, of another type. */
+static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpar_mem_span s;
+    dpari_zero(&s, sizeof s);
+    s.to = to;
+    s.from = dpari_fsdp_master_at(d, u);
+    s.count = d->unit[u].flat.shard;
+    s.to_type = o->compute;
+    s.from_type = o->type;
+    s.scale = 1.0;
+    s.stochastic = o->compute == DPAR_BF16 && o->optimizer.stochastic;
+    s.seed = o->optimizer.seed;
+    s.stream = (uint64_t)d->steps;
+    s.index = dpari_fsdp_key(d, u);
+    return dpari_do_span(d->shard, &s, 1);
+}
+
+/* Asks for unit u's weights. MORE: there is no slot for them. */
+static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole, *mine;
+    dpar_status st;
+    int32_t slot;
+    if (n->slot >= 0 || n->flat.shard == 0) {
+        return DPAR_OK;
+    }
+    slot = dpari_fsdp_pick(d, u, lo, hi, back);
+    if (slot < 0) {
+        return DPAR_MORE;
+    }
+    s = &d->slot[slot];
+    if (s->unit >= 0) {
+        st = dpar_wait(&s->work);
+        d->unit[s->unit].slot = -1;
+        s->unit = -1;
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    whole = dpari_fsdp_slot_at(d, slot);
+    mine = dpari_fsdp_master_at(d, u);
+    if (d->options.type != d->options.compute) {
+        mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+        st = dpari_fsdp_cast(d, u, mine);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
+    if (st == DPAR_OK) {
+        s->unit = u;
+        n->slot = slot;
+    }
+    return st;
+}
+
+/* Unit u and those after it in this direction. */
+static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
+{
+    const int64_t ahead = d->options.prefetch;
+    const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
+    const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
+    int32_t k;
+    dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
+    if (st == DPAR_MORE) { /* only units in use, and wanted ones: those can come again */
+        st = dpari_fsdp_ask(d, u, u, u, back);
+    }
+    for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
+        st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
+    }
+    if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
+        return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                         "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+                         "many",
+                         u, d->slots, d->options.prefetch, 0);
+    }
+    st = st == DPAR_MORE ? DPAR_OK : st;
+    if (st == DPAR_OK && d->unit[u].slot >= 0) {
+        st = dpar_wait(&d->slot[d->unit[u].slot].work);
+    }
+    return st;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------
+ */
+
+/* a += b, element by element, in the type of a: F64 or F32. */
+static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                int64_t count)
+{
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    float f32[DPARI_ELEMENTS];
+    double wide[DPARI_ELEMENTS];
+    int64_t i, n;
+    for (i = 0; i < count; i += n) {
+        void *out[1];
+        const void *in[2];
+        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
+        out[0] = (unsigned char *)to + i * to_size;
+        in[0] = out[0];
+        in[1] = (const unsigned char *)from + i * from_size;
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits; F64 into F32 */
+            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
+            in[1] = f32;
+        }
+        if (from_type != to_type && to_type == DPAR_F64) {
+            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
+            in[1] = wide;
+        }
+        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
+    }
+}
+
+static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type, const void *from,
+                                  int32_t from_type, int64_t count)
+{
+    if (d->shard->mem != NULL) {
+        return dpari_do_convert(d->shard, to, to_type, from, from_type, count, 1);
+    }
+    dpari_fsdp_add_here(to, to_type, from, from_type, count);
+    return DPAR_OK;
+}
+
+/* What was sent from bucket b has come back. */
+static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_slot *s = &d->bucket[b];
+    const int32_t u = s->unit;
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t type;
+    void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+    dpar_status st = dpar_wait(&s->work);
+    s->unit = -1;
+    s->sent = 0;
+    n->bucket = -1;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!dpari_fsdp_kept(o) && !s->straight) {
+        const unsigned char *came = dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient);
+        if (n->fresh && o->gradient != type) {
+            st = dpari_do_convert(d->shard, reduced, type, came, o->gradient, n->flat.shard, 0);
+        } else {
+            reduced = dpari_fsdp_settled(d, u, &type);
+            st = dpari_fsdp_add(d, reduced, type, came, o->gradient, n->flat.shard);
+        }
+    }
+    n->fresh = 0;
+    if (st == DPAR_OK && d->last && d->replicas != NULL) {
+        st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
+                             o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
+    }
+    return st;
+}
+
+/* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
+ * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
+static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    const int64_t each = dpar_type_bytes(d->options.gradient), all = n->flat.shard * d->shard->size;
+    const int earlier = dpari_fsdp_kept(&d->options) && !n->fresh;
+    dpar_status st = DPAR_OK;
+    int64_t at = 0;
+    int32_t i;
+    n->adds = earlier || !d->options.assigned;
+    n->fresh = n->fresh && !dpari_fsdp_kept(&d->options);
+    if (earlier) {
+        return DPAR_OK;
+    }
+    for (i = n->first; i < n->last && d->options.assigned && st == DPAR_OK; i++) {
+        st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
+        at = d->start[i] + d->numel[i];
+    }
+    return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
+}
+
+/* Room for the gradients of unit u. */
+static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t b = u, i;
+    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->options)) {
+        for (i = 0, b = -1; i < d->buckets && (b < 0 || d->bucket[b].unit >= 0); i++) {
+            const dpari_fsdp_slot *s = &d->bucket[i]; /* a free one; else the one sent first */
+            if (s->unit < 0 || (s->sent && (b < 0 || s->sent < d->bucket[b].sent))) {
+                b = i;
+            }
+        }
+        if (b < 0) {
+            return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                             "fsdp: gradients of unit # while those of # are not ready: "
+                             "options.buffers",
+                             u, d->buckets, 0, 0);
+        }
+        if (d->bucket[b].unit >= 0) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    n->state = DPARI_FSDP_OPEN;
+    if (n->flat.shard > 0) {
+        n->bucket = b;
+        d->bucket[b].unit = u;
+        d->bucket[b].sent = 0;
+        return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
+    }
+    return DPAR_OK;
+}
+
+/* Gradients of unit u leave. */
+static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole, *to;
+    int32_t b, type, most = 0;
+    if (n->bucket < 0) {
+        return DPAR_OK;
+    }
+    s = &d->bucket[n->bucket];
+    if (dpari_fsdp_kept(o) && !d->last) {
+        s->unit = -1;
+        n->bucket = -1;
+        return DPAR_OK;
+    }
+    whole = dpari_fsdp_bucket_at(d, n->bucket);
+    for (b = 0; b < d->buckets && !dpari_fsdp_kept(o); b++) {
+        most = (int32_t)dpari_most(most, d->bucket[b].sent);
+    }
+    s->sent = most + 1;
+    to = dpari_fsdp_reduced_at(d, u, &type);
+    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
+    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
+                           o->gradient, &s->work);
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
+{
+    int32_t u;
+    for (u = 0; d != NULL && u < d->units; u++) {
+        d->unit[u].fresh = 1;
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+{
+    int32_t u;
+    if (d == NULL || dpari_fsdp_broken(d)) {
+        return d == NULL                     ? DPAR_E_ARG
+               : d->shard->status != DPAR_OK ? d->shard->status
+                                             : d->replicas->status;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: a pass begins before the last has finished", 0, 0, 0, 0);
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 1;
+    d->last = last != 0;
+    d->status = DPAR_OK;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    const int32_t back = direction == DPAR_BACKWARD;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of #, direction #: there is none", u, d->units,
+                                     direction, 0);
+    }
+    if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         d->unit[u].used ? "fsdp: unit # is in use already"
+                         : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                         : "fsdp: unit # goes backward outside of a pass",
+                         u, 0, 0, 0);
+    }
+    if (d->under_way && d->status != DPAR_OK) {
+        return d->status;
+    }
+    st = dpari_fsdp_gather(d, u, back);
+    if (st == DPAR_OK && back) {
+        st = dpari_fsdp_open(d, u);
+    }
+    if (st == DPAR_OK) {
+        d->unit[u].used = 1;
+    } else if (d->under_way && dpari_fsdp_broken(d)) {
+        d->status = st;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
+        (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: unit # is not in use", u, 0,
+                                     0, 0);
+    }
+    d->unit[u].used = 0;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of # is ready, but has no gradients now", u,
+                                     d->units, 0, 0);
+    }
+    d->unit[u].state = DPARI_FSDP_DONE;
+    if (d->status == DPAR_OK) {
+        d->status = dpari_fsdp_send(d, u);
+    }
+    return d->status;
+}
+
+/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+static void dpari_fsdp_look(dpar_fsdp *d)
+{
+    int32_t u;
+    for (u = 0; u < d->units && d->status == DPAR_OK; u++) {
+        const dpari_fsdp_unit *n = &d->unit[u];
+        if (n->used || n->state == DPARI_FSDP_OPEN ||
+            (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
+            dpar_why why;
+            (void)dpari_say(DPAR_E_ARG, &why,
+                            n->used ? "fsdp: a pass ends while unit # is in use on rank #"
+                                    : "fsdp: a pass ends before unit # is ready on rank #",
+                            u, d->shard->rank, 0, 0);
+            dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
+            d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
+{
+    int32_t b, u;
+    if (d == NULL || !d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: no pass is under way", 0, 0,
+                                     0, 0);
+    }
+    dpari_fsdp_look(d);
+    for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
+        if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            d->status = d->status == DPAR_OK ? st : d->status;
+        } else if (d->bucket[b].unit >= 0) {
+            d->unit[d->bucket[b].unit].bucket = -1;
+            d->bucket[b].unit = -1;
+        }
+    }
+    for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
+        const dpar_status st = dpar_wait(&d->unit[u].across);
+        d->status = d->status == DPAR_OK ? st : d->status;
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].used = 0;
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 0;
+    return d->status;
+}
+
+/* The sum of squares of this rank's shard: waits for a device's. */
+static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_squares s;
+    int32_t u;
+    d->squares = 0.0;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpari_zero(&s, sizeof s);
+        s.in = dpari_fsdp_settled(d, u, &s.type);
+        s.count = d->unit[u].flat.shard;
+        s.add = 1;
+        s.sum = &d->squares;
+        st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
+    }
+    return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
+}
+
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+{
+    double sum;
+    dpar_status st;
+    if (d == NULL || norm == NULL || d->under_way) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_fsdp_squares(d);
+    sum = d->squares;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
+    }
+    return st;
+}
+
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
+{
+    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    return there ? dpari_fsdp_settled(d, u, type) : NULL;
+}
+
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+{
+    int32_t u, k;
+    dpar_status st;
+    if (d == NULL || d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: a step before the pass has finished", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_forget(d);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->steps++;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpar_optimizer_piece p;
+        dpar_mem_optimize o;
+        void *moment[2] = {NULL, NULL};
+        for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
+            moment[k] = dpari_fsdp_moment_at(d, k, u);
+        }
+        dpari_zero(&p, sizeof p);
+        p.weight = dpari_fsdp_master_at(d, u);
+        p.weight_type = d->options.type;
+        p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
+        p.m = moment[0];
+        p.v = moment[1];
+        p.count = d->unit[u].flat.shard;
+        p.index = dpari_fsdp_key(d, u);
+        dpari_zero(&o, sizeof o);
+        o.optimizer = &d->options.optimizer;
+        o.piece = &p;
+        o.t = d->steps;
+        o.rate = rate;
+        o.factor = factor;
+        st = dpari_do_optimize(d->shard, &o);
+    }
+    return st;
+}
+
+/* ---- state ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements)
+{
+    const int there =
+        dpari_fsdp_is_unit(d, u) && array >= 0 && array < DPAR_FSDP_ARRAYS &&
+        array <= dpar_optimizer_moments(&d->options.optimizer); /* the masters are array 0 */
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    if (!there) {
+        return NULL;
+    }
+    return array == DPAR_FSDP_MASTER ? dpari_fsdp_master_at(d, u)
+                                     : dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+}
+
+DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
+{
+    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
+        return -1;
+    }
+    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
+}
+
+DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)
+{
+    return d == NULL ? 0 : d->steps;
+}
+
+DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *d, int32_t u)
+{
+    return dpari_fsdp_is_unit(d, u) ? d->unit[u].flat.total : 0;
+}
+
+DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
+{
+    return dpari_fsdp_is_unit(d, u) && ranks > 0 ? dpari_ceil_div(d->unit[u].flat.total, ranks) : 0;
+}
+
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why)
+{
+    const char *const name[1] = {"shard"};
+    dpar_placement cut = dpar_shard(0);
+    dpar_mesh mesh;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+        ranks - 1 > INT32_MAX - first) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
+    }
+    st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    mesh.offset = first;
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
+}
+
+DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
+{
+    int64_t count;
+    const void *mine = dpar_fsdp_state(d, array, u, &count);
+    if (mine == NULL) {
+        return DPAR_E_ARG;
+    }
+    return dpar_gather(d->shard, mine, room, count, dpar_fsdp_state_type(d, array), 0, NULL);
+}
+
+/* This rank's shard of one array of one unit, from the shards of `ranks`. */
+static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
+                                       dpar_fsdp_read read, void *ctx, dpar_why *why)
+{
+    dpar_layout from, to;
+    dpar_transfers walk;
+    dpar_transfer t;
+    int64_t count;
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count);
+    const int64_t each = dpar_type_bytes(dpar_fsdp_state_type(d, array));
+    dpar_status st;
+    if (at == NULL || count == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
+    st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
+                                              DPAR_PRIMARY, why)
+                       : st;
+    st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
+    st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
+    while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
+        st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
+        if (st != DPAR_OK) {
+            (void)dpari_say(st, why,
+                            "fsdp: reading # elements of array # of unit # that rank # saved "
+                            "failed",
+                            t.extent[0], array, u, t.peer);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
+                                    void *ctx, dpar_why *why)
+{
+    dpari_fsdp_given given;
+    int32_t array, u;
+    dpar_status st = DPAR_OK;
+    if (d == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: it is NULL", 0, 0, 0, 0);
+    }
+    if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: state of # ranks after # steps (pass under way: #), or no function",
+                       ranks, steps, d->under_way, 0);
+    } else {
+        st = dpari_fsdp_forget(d);
+    }
+    for (array = 0; array < DPAR_FSDP_ARRAYS; array++) {
+        for (u = 0; u < d->units && st == DPAR_OK; u++) {
+            st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
+        }
+    }
+    dpari_zero(&given, sizeof given);
+    given.ranks = ranks;
+    given.steps = steps;
+    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
+                          why);
+    d->steps = st == DPAR_OK ? steps : d->steps;
+    return st;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
+ * ZeRO does with its shard, and what one rank alone does with all.
+ *
+ * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * depend neither on where it lies nor on how the parameters are cut.
+ *
+ *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
+ *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
+ *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
+ *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
+ *
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more.
+ *
+ * Moments may be BF16 (moment_type): with weights and gradients in BF16, too, a step of AdamW moves
+ * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
+ * moments be stochastic: they then follow the sums above on average. Rounded to nearest, v never
+ * falls with beta2 = 0.999, as a thousandth of it is less than half a unit of its 8 bits (2^-9 to
+ * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
+ * while g is within 2 to 4 % of it. */
+#ifndef DPARI_TRAIN_OPTIMIZER_H
+#define DPARI_TRAIN_OPTIMIZER_H
+
+#include "random.h"
+#include "../base/type.h"
+
+enum { DPAR_ADAMW, DPAR_SGD };
+
+/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+typedef struct dpar_optimizer {
+    int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov;    /* SGD: 0 or 1 */
+    int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
+                            remainder, so that small updates are not lost on average: element i by
+                            number index + i of a stream of `seed`. Weights: stream t, as
+                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
+                            is for m, the low half for v */
+    int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
+                            are not F64 */
+    uint64_t seed;
+    double beta1, beta2, epsilon; /* AdamW */
+    double momentum;              /* SGD */
+    double decay;                 /* of weights */
+} dpar_optimizer;
+/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
+/* Without decay. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
+/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
+/* Their type beside weights of weight_type; -1: o or the weights are none, or BF16 beside F64.
+ * Local. */
+DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+/* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
+ * within 0 and below 1, the others not negative; epsilon above 0). Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+
+/* Elements index .. index + count - 1 of all the parameters. */
+typedef struct dpar_optimizer_piece {
+    void *weight;         /* F64, F32, BF16 or F16 */
+    const void *gradient; /* of any of these */
+    void *m, *v;          /* of dpar_optimizer_moment_type; 0 before the first step. NULL where the
+                             optimizer has none */
+    int32_t weight_type, gradient_type;
+    int64_t count;
+    uint64_t index; /* for random numbers: the same for an element however it is cut */
+} dpar_optimizer_piece;
+/* One step of it: t = 1 for the first. E_ARG: types (moments of BF16 beside F64 too), t, pointers
+ * that are NULL. Local. O(count). */
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor);
+
+/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
+ * as they are, what BF16 holds exactly, too. Local. O(count). */
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index);
+
+/* The sum of squares of `count` floats, in f64 and in order. Local. */
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
+/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0: a step that takes no gradients. Local. */
+DPAR_API double dpar_clip_factor(double norm, double limit);
+
+#endif

@@ -1,0 +1,842 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "pipeline.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+#include "../base/type.h"
+#include "../schedule/check.h"
+#include "../schedule/schedule.h"
+#include "../schedule/steps.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/os.h"
+
+enum {
+    DPARI_PL_BATCH = 8, /* messages posted at once */
+    DPARI_PL_NONE = -1
+};
+#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
+
+/* An action of this rank: the order wing's slots, and those between its own stages. */
+typedef struct dpari_pl_item {
+    dpar_slots slots;
+    uint16_t local_in, local_out;
+} dpari_pl_item;
+
+/* Slots of one kind, one behind the other. */
+typedef struct dpari_pl_pool {
+    unsigned char *at;
+    int64_t each;
+    int32_t count;
+} dpari_pl_pool;
+
+struct dpar_pipeline {
+    dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
+    dpar_pipeline_options o;
+    const dpar_action *list; /* this rank's */
+    int64_t actions, messages;
+    dpari_pl_item *item;   /* [actions] */
+    dpar_work *work;       /* [messages], in the order of the list */
+    int64_t *index;        /* [messages]: which action */
+    uint8_t *seen;         /* [messages]: done in this step */
+    int64_t *of_receive;   /* [receive slots]: the message in it */
+    int64_t *of_send;      /* so; DPARI_PL_NONE: none yet */
+    int64_t *rank_actions; /* [ranks] */
+    dpari_pl_pool receive, send, local, activation, weight;
+    void *slots;            /* memory of all pools */
+    int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
+    double began;
+    int32_t last, under_way;
+};
+
+static int dpari_pl_is_message(int32_t kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+/* F, B, I: those that take and give. */
+static int dpari_pl_passes(int32_t kind)
+{
+    return kind == DPAR_FORWARD || kind == DPAR_BACKWARD || kind == DPAR_INPUT;
+}
+
+/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
+{
+    return (a->kind == DPAR_FORWARD) == (takes != 0) ? dpar_schedule_before(s, a->stage)
+                                                     : dpar_schedule_behind(s, a->stage);
+}
+
+/* Elements of the stage's output. */
+static int64_t dpari_pl_elements(const dpar_pipeline_options *o, int32_t stage)
+{
+    return o->count_of != NULL ? o->count_of[stage] : o->count;
+}
+
+/* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
+static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_action *a, int forward,
+                                int takes)
+{
+    const int own = forward != takes; /* F's output and the gradient of it */
+    const int32_t stage = own ? a->stage : dpar_schedule_before(o->schedule, a->stage);
+    return stage < 0 ? 0 : dpari_pl_elements(o, stage);
+}
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_options *o, dpar_why *why)
+{
+    const dpar_schedule *s = o != NULL ? o->schedule : NULL;
+    int32_t i;
+    if (c == NULL || s == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or schedule are NULL", 0,
+                         0, 0, 0);
+    }
+    if (dpar_schedule_slots_bytes(s) < 0) {
+        const dpar_status st = dpar_schedule_check(s, 0, NULL, 0, why);
+        return st < 0 ? st : DPAR_E_ARG;
+    }
+    if (s->ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
+                         s->ranks, c->size, 0, 0);
+    }
+    if (dpar_type_bytes(o->type) < 1 || o->tag < 0 || o->tied_count < 0 ||
+        (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "pipeline: type #, tag #; # tied elements of type #: there is no such",
+                         o->type, o->tag, o->tied_count, o->tied_type);
+    }
+    if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
+        o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: slots of # and # B: 0 to 2^40",
+                         o->activation_bytes, o->weight_bytes, 0, 0);
+    }
+    for (i = 0; i < s->stages; i++) {
+        const int64_t n = dpari_pl_elements(o, i);
+        if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "pipeline: stage # gives # elements of # B: 0 to 2^40 B", i, n,
+                             dpar_type_bytes(o->type), 0);
+        }
+    }
+    return (o->start == NULL) == (o->end == NULL)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "pipeline: start without end, or end without start", 0,
+                           0, 0, 0);
+}
+
+static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
+{
+    int64_t k, n = 0;
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k++) {
+        n += dpari_pl_is_message(s->action[k].kind);
+    }
+    return n;
+}
+
+/* What init works with: the proof, the slots of all ranks, the local slots. */
+typedef struct dpari_pl_scratch {
+    void *mem;
+    int64_t bytes;
+    dpar_slots *slots;        /* [all actions] */
+    dpar_slot_counts *counts; /* [ranks] */
+    uint16_t *cell;           /* [chain x micros] */
+    uint16_t *free;           /* [actions of the rank] */
+} dpari_pl_scratch;
+
+/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
+                           const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
+{
+    const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
+    const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *p);
+    dpari_zero(p, sizeof *p);
+    p->actions = n;
+    p->messages = messages;
+    p->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *p->item);
+    p->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *p->work);
+    p->index = (int64_t *)dpari_room_take(&r, messages, sizeof *p->index);
+    p->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *p->seen);
+    p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
+    p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
+    p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
+    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_run_bytes(s));
+    w->mem = dpari_room_take(&r, w->bytes, 1);
+    w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
+    w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
+    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
+    w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
+    *bytes = r.used;
+}
+
+DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+                                         int64_t *bytes, dpar_why *why)
+{
+    dpar_pipeline counted;
+    dpari_pl_scratch w;
+    int64_t needed;
+    const dpar_status st = dpari_pl_judge(c, options, why);
+    if (bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: bytes is NULL", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_pl_place(&counted, NULL, c, options->schedule, &w, &needed);
+        *bytes = needed;
+    }
+    return st;
+}
+
+/* What all ranks have to give alike. */
+static void dpari_pl_state(dpari_facts *f, const void *given)
+{
+    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
+    const dpar_schedule *s = o->schedule;
+    int64_t k;
+    int32_t i;
+    dpari_fact(f, "schedule->ranks", 0, s->ranks);
+    dpari_fact(f, "schedule->stages", 0, s->stages);
+    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->chain", 0, s->chain);
+    dpari_fact(f, "schedule->slices", 0, s->slices);
+    for (i = 0; i < s->ranks; i++) {
+        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
+    }
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        const dpar_action *a = &s->action[k];
+        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
+        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
+        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
+        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
+    }
+    for (i = 0; i < s->stages; i++) {
+        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
+        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
+    }
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact(f, "tag", 0, o->tag);
+    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "start != NULL", 0, o->start != NULL);
+    dpari_fact(f, "tied_count", 0, o->tied_count);
+    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
+}
+
+/* ---- what the list needs ----------------------------------------------------------------------
+ */
+
+static dpar_stage_work dpari_pl_callback(const dpar_pipeline_options *o, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return o->forward;
+    case DPAR_BACKWARD: return o->backward;
+    case DPAR_INPUT: return o->input;
+    case DPAR_WEIGHT: return o->weight;
+    case DPAR_UNSHARD: return o->unshard;
+    case DPAR_RESHARD: return o->reshard;
+    case DPAR_REDUCE_GRAD: return o->reduce;
+    case DPAR_WAIT_REDUCE: return o->wait_reduce;
+    case DPAR_RECOMPUTE: return o->recompute;
+    case DPAR_OFFLOAD: return o->offload;
+    case DPAR_RELOAD: return o->reload;
+    default: return NULL;
+    }
+}
+
+/* "1F3" into `at`. */
+static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
+{
+    dpar_action alone = *a;
+    dpar_text t;
+    alone.joined = 0;
+    dpar_text_init(&t, at, bytes);
+    dpar_action_text(&alone, &t);
+}
+
+static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < p->actions; k++) {
+        const int32_t kind = p->list[k].kind;
+        char name[32];
+        if (kind == DPAR_IDLE || dpari_pl_is_message(kind) ||
+            dpari_pl_callback(&p->o, kind) != NULL) {
+            continue;
+        }
+        dpari_pl_name(&p->list[k], name, sizeof name);
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "pipeline: rank # has @ in its list, and no callback for it", name,
+                              sizeof name, p->c->rank, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The stage of this rank that action i takes from (1) or gives to (0); -1: none. */
+static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
+{
+    const dpar_schedule *s = p->o.schedule;
+    const dpar_action *a = &p->list[i];
+    const int32_t other =
+        dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
+    return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
+}
+
+/* Where it is noted which buffer has what `stage` made of a's micro-batch. Forward and backward
+ * share it: what F made is read before the backward of the same stage. */
+static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
+                               const dpar_action *a, int32_t stage)
+{
+    const dpar_schedule *s = p->o.schedule;
+    return &w->cell[(int64_t)(stage % s->chain) * s->micros + a->micro];
+}
+
+/* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
+ * joined pair takes for both before it lets go. */
+static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    int32_t idle = 0;
+    int64_t k, i, end;
+    for (k = 0; k < p->actions; k = end) {
+        end = k + 1 + p->list[k].joined;
+        for (i = k; i < end; i++) {
+            const dpar_action *a = &p->list[i];
+            p->item[i].local_out = DPAR_NO_SLOT;
+            if (dpari_pl_inside(p, i, 0) < 0) {
+                continue;
+            }
+            if (idle == 0 && p->local.count == DPAR_NO_SLOT) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "pipeline: more than 65535 buffers between stages of rank #",
+                                 p->c->rank, 0, 0, 0);
+            }
+            p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
+            *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
+        }
+        for (i = k; i < end; i++) {
+            const int32_t from = dpari_pl_inside(p, i, 1);
+            p->item[i].local_in = DPAR_NO_SLOT;
+            if (from >= 0) {
+                p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
+                w->free[idle++] = p->item[i].local_in;
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The proof, and which slot is whose. */
+static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    const dpar_schedule *s = p->o.schedule;
+    /* a device's stream has one queue for all messages */
+    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
+                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
+                                                  : DPAR_TRANSPORT_EDGE;
+    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    int64_t k, m = 0;
+    dpar_status st = dpar_schedule_check(s, 0, w->mem, w->bytes, why);
+    if (st == DPAR_OK && s->ranks > 1) {
+        st = dpar_schedule_run_check(s, transport, 0, NULL, w->mem, w->bytes, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_schedule_slots(s, p->o.keep_sends ? INT32_MAX : 0, w->slots, w->counts, w->mem,
+                                 w->bytes, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_pl_callbacks(p, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (k = 0; k < p->actions; k++) {
+        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        if (dpari_pl_is_message(p->list[k].kind)) {
+            p->index[m++] = k;
+        }
+    }
+    p->receive.count = mine->receive;
+    p->send.count = mine->send;
+    p->activation.count = mine->activation;
+    p->weight.count = mine->weight;
+    return dpari_pl_assign_local(p, w, why);
+}
+
+static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
+{
+    pool->each = dpari_room_up(each);
+    return pool->each * pool->count;
+}
+
+static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
+{
+    pool->at = *at;
+    *at += pool->each * pool->count;
+}
+
+static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
+{
+    unsigned char *at;
+    int64_t most = 0, bytes;
+    int32_t i;
+    dpar_status st;
+    for (i = 0; i < p->o.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    }
+    most = dpari_most(1, most * dpar_type_bytes(p->o.type)); /* none is NULL */
+    bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
+            dpari_pl_pool_bytes(&p->local, most) +
+            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
+    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+    if (st != DPAR_OK) {
+        p->slots = NULL;
+        return dpari_say(st, why, "pipeline: no memory for # slots, # B",
+                         (int64_t)p->receive.count + p->send.count + p->local.count +
+                             p->activation.count + p->weight.count,
+                         bytes, 0, 0);
+    }
+    at = (unsigned char *)p->slots;
+    dpari_pl_pool_lay(&p->receive, &at);
+    dpari_pl_pool_lay(&p->send, &at);
+    dpari_pl_pool_lay(&p->local, &at);
+    dpari_pl_pool_lay(&p->activation, &at);
+    dpari_pl_pool_lay(&p->weight, &at);
+    return DPAR_OK;
+}
+
+/* Is a first or last stage on this rank? */
+static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] == rank &&
+            (dpar_schedule_before(s, i) < 0 || dpar_schedule_behind(s, i) < 0)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
+{
+    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    dpar_status st;
+    if (p->o.tied_count == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "pipeline: tied weights: @", p->c->why.text,
+                                          sizeof p->c->why.text, 0, 0, 0, 0);
+}
+
+/* Everything but memory of this rank's own. */
+static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    dpar_status st = dpari_pl_prepare(p, w, why);
+    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
+        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
+        st = dpari_say(DPAR_E_ARG, why, "pipeline: rank # has a first or last stage; tied is NULL",
+                       p->c->rank, 0, 0, 0);
+    }
+    return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
+}
+
+DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
+                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        dpar_why *why)
+{
+    dpar_pipeline *p = (dpar_pipeline *)memory;
+    dpari_pl_scratch w;
+    int64_t needed = 0;
+    int32_t i;
+    dpar_status st;
+    if (c == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_pipeline_bytes(c, options, &needed, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_pl_place(p, memory, c, options->schedule, &w, &needed);
+    p->c = c;
+    p->o = *options;
+    p->list = options->schedule->action + options->schedule->begin[c->rank];
+    for (i = 0; i < c->size; i++) {
+        p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
+    }
+    dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
+    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
+    if (st == DPAR_OK) {
+        st = dpari_agree(c, dpari_pl_tie(p, why), why);
+    }
+    if (st != DPAR_OK) {
+        (void)dpar_pipeline_close(p);
+        return st;
+    }
+    *out = p;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
+{
+    dpar_status st = DPAR_OK;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    if (p->tied != NULL) {
+        st = dpar_comm_close(p->tied);
+    }
+    if (p->slots != NULL) {
+        dpar_comm_release(p->c, p->slots);
+    }
+    p->tied = NULL;
+    p->slots = NULL;
+    p->c = NULL;
+    return st;
+}
+
+DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+{
+    dpar_slot_counts n;
+    if (p == NULL) {
+        dpari_zero(&n, sizeof n);
+        return n;
+    }
+    n.receive = p->receive.count;
+    n.activation = p->activation.count;
+    n.send = p->send.count;
+    n.weight = p->weight.count;
+    if (local != NULL) {
+        *local = p->local.count;
+    }
+    return n;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_pl_now(const dpar_pipeline *p)
+{
+    return (int64_t)((dpari_os_now() - p->began) * 1e9);
+}
+
+static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
+{
+    return slot == DPAR_NO_SLOT || pool->each == 0 ? NULL : pool->at + pool->each * slot;
+}
+
+/* Message m is through. */
+static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
+{
+    p->seen[m] = 1;
+    if (p->o.end != NULL) {
+        p->o.end[p->index[m]] = dpari_pl_now(p);
+    }
+}
+
+/* Until message m is through; DPARI_PL_NONE is. */
+static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
+{
+    dpar_status st;
+    if (m == DPARI_PL_NONE || p->seen[m]) {
+        return DPAR_OK;
+    }
+    st = dpar_wait(&p->work[m]);
+    if (st == DPAR_OK) {
+        dpari_pl_arrived(p, m);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
+{
+    int64_t m;
+    if (p == NULL || !p->under_way) {
+        return p == NULL ? DPAR_E_ARG : DPAR_OK;
+    }
+    for (m = p->oldest; m < p->posted; m++) {
+        const dpar_status st = p->seen[m] ? DPAR_OK : dpar_test(&p->work[m]);
+        if (st < 0) {
+            return st;
+        }
+        if (st == DPAR_OK && !p->seen[m]) {
+            dpari_pl_arrived(p, m);
+        }
+        p->oldest += m == p->oldest && p->seen[m];
+    }
+    return DPAR_OK;
+}
+
+/* The next message, action k, and what holds it. */
+static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
+{
+    const dpar_action *a = &p->list[k];
+    const int sends = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    const int forward = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
+    const dpar_slots *slots = &p->item[k].slots;
+    dpari_zero(call, sizeof *call);
+    call->kind = sends ? DPAR_SEND : DPAR_RECV;
+    call->type = p->o.type;
+    call->root = a->peer;
+    call->tag = p->o.tag;
+    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    if (sends) {
+        call->in = dpari_pl_slot(&p->send, slots->send);
+        p->of_send[slots->send] = m;
+    } else {
+        call->out = dpari_pl_slot(&p->receive, slots->receive);
+        p->of_receive[slots->receive] = m;
+    }
+}
+
+/* Posts the messages from action k on, as many as stand there together; *next: behind them. */
+static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
+{
+    dpar_call call[DPARI_PL_BATCH];
+    int32_t n = 0;
+    dpar_status st;
+    while (k + n < p->actions && n < DPARI_PL_BATCH && dpari_pl_is_message(p->list[k + n].kind)) {
+        dpari_pl_call(p, k + n, p->posted + n, &call[n]);
+        if (p->o.start != NULL) {
+            p->o.start[k + n] = dpari_pl_now(p);
+        }
+        n++;
+    }
+    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    p->posted += n;
+    *next = k + n;
+    return st;
+}
+
+/* ---- stages -----------------------------------------------------------------------------------
+ */
+
+/* Waits for what action k needs and says where everything is. */
+static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
+{
+    const dpar_action *a = &p->list[k];
+    const dpari_pl_item *item = &p->item[k];
+    const dpar_slots *slots = &item->slots;
+    const int forward = a->kind == DPAR_FORWARD;
+    dpar_status st = DPAR_OK;
+    dpari_zero(t, sizeof *t);
+    t->action = *a;
+    t->action.joined = 0;
+    t->last = p->last;
+    t->activation = slots->activation == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->activation;
+    t->weight = slots->weight == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->kept = dpari_pl_slot(&p->activation, slots->activation);
+    t->pending = dpari_pl_slot(&p->weight, slots->weight);
+    if (!dpari_pl_passes(a->kind)) {
+        return DPAR_OK;
+    }
+    t->in = dpari_pl_slot(&p->local, item->local_in);
+    t->out = dpari_pl_slot(&p->local, item->local_out);
+    if (slots->receive != DPAR_NO_SLOT) {
+        t->in = dpari_pl_slot(&p->receive, slots->receive);
+        st = dpari_pl_await(p, p->of_receive[slots->receive]);
+    }
+    if (slots->send != DPAR_NO_SLOT && st == DPAR_OK) {
+        t->out = dpari_pl_slot(&p->send, slots->send);
+        st = dpari_pl_await(p, p->of_send[slots->send]);
+    }
+    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    }
+    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    }
+    return st;
+}
+
+/* Ends the step on all ranks: with the communicator's sentence if it is broken, else with that of
+ * the callback of `a`. */
+static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
+                                 dpar_why *said)
+{
+    char name[32];
+    dpar_why text;
+    if (p->c->status == DPAR_OK) {
+        const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
+        dpar_text t;
+        dpari_pl_name(a, name, sizeof name);
+        dpar_text_init(&t, text.text, sizeof text.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, p->c->rank);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, name);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, words);
+        dpar_comm_abort(p->c, st, text.text);
+    }
+    return p->c->status != DPAR_OK ? p->c->status : st;
+}
+
+static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
+{
+    dpar_why said;
+    dpar_status st;
+    int32_t i = 0;
+    dpari_zero(&said, sizeof said);
+    if (n == 2 && p->o.both != NULL) {
+        st = p->o.both(p->o.ctx, &t[0], &t[1], &said);
+    } else {
+        do {
+            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
+        } while (st >= 0 && ++i < n);
+    }
+    return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
+}
+
+/* Is this action left out while gradients only gather? */
+static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
+{
+    return kind == DPAR_IDLE ||
+           (!p->last && (kind == DPAR_REDUCE_GRAD || kind == DPAR_WAIT_REDUCE));
+}
+
+/* One action, or a joined pair. */
+static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
+{
+    const int32_t n = 1 + p->list[k].joined;
+    dpar_stage_task t[2];
+    int64_t began = 0, ended = 0;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    *next = k + n;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_pl_task(p, k + i, &t[i]);
+    }
+    if (st == DPAR_OK) {
+        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
+        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+    }
+    for (i = 0; i < n && p->o.start != NULL; i++) {
+        p->o.start[k + i] = began;
+        p->o.end[k + i] = ended;
+    }
+    return st;
+}
+
+/* No message of this rank is under way any more, and nobody waits for one. */
+static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
+{
+    int64_t m;
+    if (p->c->status == DPAR_OK) {
+        dpar_comm_abort(p->c, st, p->c->why.text);
+    }
+    if (p->tied != NULL && p->tied->status == DPAR_OK) {
+        dpar_comm_abort(p->tied, st, p->c->why.text);
+    }
+    for (m = 0; m < p->posted; m++) {
+        (void)dpar_wait(&p->work[m]);
+    }
+    p->posted = 0;
+}
+
+static dpar_status dpari_pl_list(dpar_pipeline *p)
+{
+    int64_t k = 0, m;
+    dpar_status st = DPAR_OK;
+    while (k < p->actions && st == DPAR_OK) {
+        st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
+                                                  : dpari_pl_work(p, k, &k);
+        if (st == DPAR_OK) {
+            st = dpar_pipeline_poll(p);
+        }
+    }
+    for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {
+        st = dpari_pl_await(p, m);
+    }
+    return st;
+}
+
+/* What the first and the last stage share. */
+static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
+{
+    dpar_status st;
+    if (p->tied == NULL || p->tied->size == 1 || !p->last) {
+        return DPAR_OK;
+    }
+    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
+                         NULL);
+    if (st != DPAR_OK && p->c->status == DPAR_OK) {
+        dpar_comm_abort(p->c, st, p->tied->why.text);
+    }
+    return st;
+}
+
+static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
+{
+    int64_t m;
+    for (m = 0; m < p->messages; m++) {
+        p->seen[m] = 0;
+        p->of_receive[m] = p->of_send[m] = DPARI_PL_NONE;
+    }
+    p->oldest = p->posted = 0;
+    p->last = last != 0;
+    p->began = dpari_os_now();
+}
+
+DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    if (p == NULL || p->c == NULL || p->under_way) {
+        return dpari_say(DPAR_E_ARG, why,
+                         p == NULL      ? "pipeline: there is none"
+                         : p->c == NULL ? "pipeline: it was closed"
+                                        : "pipeline: a step is under way",
+                         0, 0, 0, 0);
+    }
+    st = p->c->status;
+    if (st == DPAR_OK && p->o.start != NULL) {
+        st = dpar_barrier(p->c, NULL);
+    }
+    if (st == DPAR_OK) {
+        dpari_pl_restart(p, last);
+        p->under_way = 1;
+        st = dpari_pl_list(p);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_pl_tied_sum(p);
+    }
+    if (st == DPAR_OK && !p->o.apart) {
+        st = dpar_barrier(p->c, NULL);
+    }
+    p->under_way = 0;
+    if (st != DPAR_OK) {
+        dpari_pl_give_up(p, st);
+    }
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+                                         dpar_why *why)
+{
+    dpar_status st;
+    if (p == NULL || p->c == NULL || p->o.start == NULL ||
+        (p->c->rank == 0 && (start == NULL || end == NULL))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
+                         0);
+    }
+    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
+                       DPAR_I64, 0, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
+                           DPAR_I64, 0, NULL);
+    }
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+}

@@ -1,0 +1,1800 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "sequence.h"
+
+#include "../comm/agree.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/peers.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* At most this is the lse of a query that sees no key. */
+static const double dpari_seq_nothing = -1e30;
+
+static int32_t dpari_seq_sums(int32_t type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* The layer with its defaults filled in. */
+static dpar_attention dpari_seq_filled(const dpar_attention *layer)
+{
+    dpar_attention a = *layer;
+    a.groups = a.groups != 0 ? a.groups : a.heads;
+    a.values = a.values != 0 ? a.values : a.width;
+    if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
+        a.scale = 1.0 / dpari_sqrt((double)a.width);
+    }
+    a.forward = a.forward != NULL ? a.forward : dpar_attention_block;
+    a.backward = a.backward != NULL ? a.backward : dpar_attention_block_gradient;
+    return a;
+}
+
+/* Elements of keys and values a token. */
+static int64_t dpari_seq_each(const dpar_attention *a)
+{
+    return (int64_t)a->groups * ((int64_t)a->width + a->values);
+}
+
+static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
+{
+    const dpar_attention a = dpari_seq_filled(layer);
+    dpar_packed p;
+    int64_t room;
+    dpar_status st;
+    if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "# documents: at least one", a.tokens.docs, 0, 0, 0);
+    }
+    st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.values < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
+                         a.heads, a.groups, a.width, a.values);
+    }
+    if (a.heads % a.groups != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
+                         0);
+    }
+    if (!dpari_is_float(a.type)) {
+        return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
+    }
+    if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
+                         0, 0, 0);
+    }
+    if (a.way == DPAR_ATTENTION_HALO &&
+        (a.window < 1 || (a.tokens.rule != DPAR_CHUNK && a.tokens.rule != DPAR_EVEN) ||
+         dpari_seq_each(&a) > 1 << 24)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
+                         "EVEN), of # elements a token (at most 2^24)",
+                         a.window, a.tokens.rule, dpari_seq_each(&a), 0);
+    }
+    if (a.way != DPAR_ATTENTION_RING && a.way != DPAR_ATTENTION_HALO) {
+        return dpari_say(DPAR_E_ARG, why, "way #: there are 0 and 1", a.way, 0, 0, 0);
+    }
+    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPAR_ATTENTION_MAIL) {
+        return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
+    }
+    if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
+        !dpari_mul(room, (int64_t)a.width + a.values, &room) || !dpari_mul(room, 256, &room)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
+                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
+    }
+    return DPAR_OK;
+}
+
+/* ---- which keys queries see ------------------------------------------------------------------ */
+
+/* A walk over the blocks of the queries of one rank and the keys of another: runs of tokens of a
+ * document. */
+typedef struct dpari_seq_side {
+    int32_t rank;
+    int64_t lo, hi; /* HALO: a slice of the packed sequence instead */
+    int64_t base;   /* its tokens of the documents before */
+    int64_t local;  /* of this document */
+} dpari_seq_side;
+
+typedef struct dpari_seq_walk {
+    const dpar_attention *a;
+    dpari_seq_side q, k;
+    int32_t doc, open; /* open: `split` is that of doc */
+    dpar_split split;
+    int64_t q_at, k_at;    /* the block found: the first row in the ranks' arrays, */
+    int64_t query, key;    /* and where it lies in the packed sequence, */
+    int64_t queries, keys; /* and how many */
+    int64_t low, high;
+    int32_t again; /* another block of these queries was found before */
+} dpari_seq_walk;
+
+/* HALO: the slice of a rank; empty for one that does not exist. */
+static void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+{
+    dpar_split s;
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
+                          NULL);
+    *lo = dpar_split_offset(&s, rank);
+    *hi = *lo + dpar_split_size(&s, rank);
+}
+
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention *a, int32_t q, int32_t k)
+{
+    dpari_zero(w, sizeof *w);
+    w->a = a;
+    w->q.rank = q;
+    w->k.rank = k;
+    if (a->way == DPAR_ATTENTION_HALO) {
+        dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
+        dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
+    }
+}
+
+/* The next run of a side; 0: no more in this document. */
+static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
+                         int64_t *first, int64_t *count)
+{
+    const int64_t *ends = w->a->tokens.ends + w->doc;
+    int64_t i;
+    if (w->a->way == DPAR_ATTENTION_HALO) {
+        *first = dpari_most(ends[0], s->lo);
+        *count = dpari_least(ends[1], s->hi) - *first;
+        *at = *first - s->lo;
+        return s->local == 0 && *count > 0;
+    }
+    i = dpar_split_global(&w->split, s->rank, s->local, count);
+    *at = s->base + s->local;
+    *first = ends[0] + i;
+    return i >= 0;
+}
+
+/* low and high of the block; 0: nothing is seen in it. */
+static int dpari_seq_band(dpari_seq_walk *w)
+{
+    const int64_t apart = w->query - w->key, window = w->a->window;
+    w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
+    w->high = w->a->causal                             ? apart
+              : window > 0 && apart < w->keys - window ? apart + window
+                                                       : w->keys;
+    w->low = dpari_most(w->low, -w->queries);
+    w->high = dpari_least(w->high, w->keys);
+    return w->low < w->keys && w->high > -w->queries;
+}
+
+/* The next block in which something is seen; 0 at the end. */
+static int dpari_seq_next(dpari_seq_walk *w)
+{
+    const dpar_packed *p = &w->a->tokens;
+    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+        if (!w->open) {
+            (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
+                                  p->ranks, 1, 0, NULL);
+            w->open = 1;
+        }
+        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
+             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+            while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
+                w->k.local += w->keys;
+                if (dpari_seq_band(w)) {
+                    return 1;
+                }
+            }
+        }
+        w->q.base += w->q.local;
+        w->k.base += dpar_split_size(&w->split, w->k.rank);
+        w->q.local = 0;
+    }
+    return 0;
+}
+
+/* n (n + 1) / 2, or the largest number. */
+static int64_t dpari_seq_triangle(int64_t n)
+{
+    int64_t product;
+    return dpari_mul(n % 2 == 0 ? n / 2 : n, n % 2 == 0 ? n + 1 : (n + 1) / 2, &product)
+               ? product
+               : INT64_MAX;
+}
+
+/* The sum over rows 0 <= i < n of i + shift, cut to 0 .. most. */
+static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
+{
+    const int64_t begin = dpari_least(n, dpari_most(0, -shift));         /* below: 0 */
+    const int64_t end = dpari_most(begin, dpari_least(n, most - shift)); /* from here on: most */
+    int64_t flat;
+    if (!dpari_mul(n - end, most, &flat)) {
+        return INT64_MAX;
+    }
+    if (end > begin) {
+        const int64_t up = dpari_seq_triangle(end - 1 + shift);
+        const int64_t more = up - dpari_seq_triangle(dpari_most(0, begin - 1 + shift));
+        flat = up == INT64_MAX || more > INT64_MAX - flat ? INT64_MAX : flat + more;
+    }
+    return flat;
+}
+
+/* Pairs of the block that a walk is at. */
+static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
+{
+    const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
+    return all == INT64_MAX ? all : all - dpari_seq_ramp(w->queries, w->low, w->keys);
+}
+
+DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from)
+{
+    int64_t pairs = 0;
+    dpari_seq_walk w;
+    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK) {
+        return 0;
+    }
+    dpari_seq_begin(&w, layer, rank, from);
+    while (dpari_seq_next(&w)) {
+        const int64_t more = dpari_seq_pairs(&w);
+        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
+    }
+    return pairs;
+}
+
+/* How many of the tokens [lo, hi) lie in the halo of a rank. */
+static int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+{
+    int64_t begin, end, before, behind = 0;
+    dpari_seq_slice(a, rank, &begin, &end);
+    if (begin == end) {
+        return 0;
+    }
+    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
+    if (!a->causal) {
+        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    }
+    return dpari_most(0, before) + dpari_most(0, behind);
+}
+
+/* How many tokens of a rank lie in halos of others, each as often as it does. */
+static int64_t dpari_seq_lent(const dpar_attention *a, int32_t rank)
+{
+    int64_t lo, hi, lent = 0;
+    int32_t i;
+    dpari_seq_slice(a, rank, &lo, &hi);
+    for (i = 0; i < a->tokens.ranks; i++) {
+        lent += i != rank ? dpari_seq_beside(a, i, lo, hi) : 0;
+    }
+    return lent;
+}
+
+DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward)
+{
+    dpar_attention a;
+    int64_t all, bytes;
+    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK || rank < 0 ||
+        rank >= layer->tokens.ranks || layer->tokens.ranks == 1) {
+        return 0;
+    }
+    a = dpari_seq_filled(layer);
+    all = a.tokens.ends[a.tokens.docs];
+    if (a.way == DPAR_ATTENTION_HALO) {
+        bytes = dpari_seq_lent(&a, rank) * dpar_type_bytes(a.type);
+        bytes += backward
+                     ? dpari_seq_beside(&a, rank, 0, all) * dpar_type_bytes(dpari_seq_sums(a.type))
+                     : 0;
+        return bytes * dpari_seq_each(&a);
+    }
+    bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
+    bytes *= dpar_type_bytes(a.type);
+    if (backward) {
+        all -= dpar_packed_size(&a.tokens, rank, NULL);
+        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
+    }
+    return bytes * dpari_seq_each(&a);
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+{
+    return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
+}
+
+static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+{
+    return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
+}
+
+static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
+{
+    double sum = 0.0;
+    int64_t i;
+    if (type == DPAR_F64) {
+        const double *x = (const double *)a, *y = (const double *)b;
+        for (i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    } else {
+        const float *x = (const float *)a, *y = (const float *)b;
+        for (i = 0; i < n; i++) {
+            sum += (double)x[i] * (double)y[i];
+        }
+    }
+    return sum;
+}
+
+/* y = keep y + scale x; x is not read where scale is 0. */
+static void dpari_seq_add(int32_t type, void *to, double keep, double scale, const void *from,
+                          int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        float *y = (float *)to;
+        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
+        for (i = 0; i < n; i++) {
+            y[i] = k * y[i] + s * x[i];
+        }
+    }
+}
+
+/* Some elements of any of the types as doubles. */
+enum { DPARI_SEQ_PART = 256 };
+static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to)
+{
+    float half[DPARI_SEQ_PART];
+    const void *x = from;
+    int64_t i;
+    if (!dpari_is_wide(type)) {
+        dpari_kern_convert(half, DPAR_F32, from, type, n);
+        x = half;
+    }
+    for (i = 0; i < n; i++) {
+        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
+    }
+}
+
+/* Sums to the layer's type. */
+static dpar_status dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from,
+                                   int64_t n)
+{
+    return n == 0 || to == from ? DPAR_OK
+                                : dpari_do_convert(p->comm, to, p->layer.type, from, p->sums, n, 0);
+}
+
+/* Zeros. */
+static dpar_status dpari_seq_clear(const dpar_attention_plan *p, void *to, int64_t bytes)
+{
+    return dpari_do_copy(p->comm, to, NULL, bytes);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
+                                 int64_t *hi)
+{
+    const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
+    *lo = begin;
+    *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
+}
+
+/* Scores of query x, head h, with keys [lo, lo + n); their maximum, or `most`. */
+static double dpari_seq_scores(const dpar_attention_call *call, const dpar_attention *a,
+                               const void *x, int64_t group, int64_t lo, int64_t n, double most,
+                               double *score)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        const int64_t at = ((lo + j) * a->groups + group) * a->width;
+        score[j] =
+            a->scale * dpari_seq_dot(a->type, x, dpari_seq_in(call->k, at, a->type), a->width);
+        most = score[j] > most ? score[j] : most;
+    }
+    return most;
+}
+
+static void dpari_seq_query(const dpar_attention_call *call, const dpar_attention *a, int64_t i,
+                            int64_t h)
+{
+    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const void *x = dpari_seq_in(call->q, row * a->width, a->type);
+    void *out = dpari_seq_at(call->out, row * a->values, a->type);
+    double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
+    int64_t lo, hi, j, n;
+    dpar_attention_row(call, i, &lo, &hi);
+    dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
+    if (lo == hi) {
+        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
+        return;
+    }
+    for (; lo < hi; lo += n) {
+        double before = most;
+        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
+        if (sum > 0.0 && most > before) {
+            before = dpari_exp(before - most);
+            dpari_seq_add(a->type, out, before, 0.0, out, a->values);
+            sum *= before;
+        }
+        for (j = 0; j < n; j++) {
+            const double p = dpari_exp(score[j] - most);
+            const int64_t at = ((lo + j) * a->groups + group) * a->values;
+            sum += p;
+            dpari_seq_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
+        }
+    }
+    dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
+}
+
+DPAR_API void dpar_attention_block(const dpar_attention_call *call)
+{
+    const dpar_attention a = dpari_seq_filled(call->layer);
+    int64_t i, h;
+    for (i = 0; i < call->queries; i++) {
+        for (h = 0; h < a.heads; h++) {
+            dpari_seq_query(call, &a, i, h);
+        }
+    }
+}
+
+static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
+                                     int64_t i, int64_t h)
+{
+    const int32_t t = a->type;
+    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const void *x = dpari_seq_in(call->q, row * a->width, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    const double lse = dpari_element_get(call->lse, t, row),
+                 delta = dpari_element_get(call->delta, t, row);
+    double score[DPARI_SEQ_PART];
+    int64_t lo, hi, j, n;
+    dpar_attention_row(call, i, &lo, &hi);
+    for (; lo < hi; lo += n) {
+        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
+        for (j = 0; j < n; j++) {
+            const int64_t k = ((lo + j) * a->groups + group) * a->width;
+            const int64_t v = ((lo + j) * a->groups + group) * a->values;
+            const double p = dpari_exp(score[j] - lse);
+            const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
+            const double ds = p * (dp - delta) * a->scale;
+            dpari_seq_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
+                          dpari_seq_in(call->k, k, t), a->width);
+            dpari_seq_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
+            dpari_seq_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+        }
+    }
+}
+
+DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
+{
+    const dpar_attention a = dpari_seq_filled(call->layer);
+    int64_t i, h;
+    for (i = 0; i < call->queries; i++) {
+        for (h = 0; h < a.heads; h++) {
+            dpari_seq_query_gradient(call, &a, i, h);
+        }
+    }
+}
+
+DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
+                                   const void *more, const void *more_lse)
+{
+    int64_t i;
+    for (i = 0; i < rows && dpari_is_wide(type); i++) {
+        const double a = dpari_element_get(lse, type, i), b = dpari_element_get(more_lse, type, i);
+        void *y = dpari_seq_at(out, i * values, type);
+        const void *x = dpari_seq_in(more, i * values, type);
+        if (a <= dpari_seq_nothing && !(b <= dpari_seq_nothing)) {
+            dpari_kern_copy(y, x, values * dpar_type_bytes(type), 0);
+            dpari_element_put(lse, type, i, b);
+        } else if (!(b <= dpari_seq_nothing)) { /* NaN too: it must be seen */
+            const double most = a > b ? a : b;
+            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
+            dpari_seq_add(type, y, e / (e + f), f / (e + f), x, values);
+            dpari_element_put(lse, type, i, most + dpari_log(e + f));
+        }
+    }
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* The ring's buffers; bytes behind them. */
+static int64_t dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, unsigned char *memory)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
+    int64_t most = 0, heads;
+    dpari_room used, forward;
+    int32_t i;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    for (i = 0; i < c->size; i++) {
+        most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
+    }
+    heads = p->tokens * a->heads;
+    for (i = 0; i < 2 && c->size > 1; i++) {
+        p->keys[i] = dpari_room_take(&used, most * dpari_seq_each(a) * type, 1);
+    }
+    forward = used; /* what forward needs, then in its place what backward does */
+    p->part = dpari_room_take(&forward, heads * a->values * sum, 1);
+    p->part_lse = dpari_room_take(&forward, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->out = dpari_room_take(&forward, heads * a->values * sum, 1);
+    }
+    p->delta = dpari_room_take(&used, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
+    }
+    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
+        p->gradients[i] = dpari_room_take(&used, most * dpari_seq_each(a) * sum, 1);
+    }
+    return dpari_most(used.used, forward.used);
+}
+
+/* The halo of this rank's tokens, and fields in it. */
+static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dpar_why *why)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t all = a->tokens.ends[a->tokens.docs];
+    const char *const names[1] = {"tokens"};
+    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
+    dpar_mesh mesh;
+    int32_t i;
+    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
+    if (st == DPAR_OK) {
+        st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+    }
+    p->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
+    p->halo.high[0] = a->causal ? 0 : p->halo.low[0];
+    for (i = 0; i < 4; i++) {
+        p->field[i].halo = &p->halo;
+        p->field[i].type = i < 2 ? a->type : p->sums;
+        p->field[i].mem = c->mem;
+        p->field[i].components =
+            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
+    }
+    return st == DPAR_OK ? dpar_halo_check(&p->halo, why) : st;
+}
+
+/* Buffers of the halo form, as dpari_seq_lay_ring, without its exchanges. */
+static int64_t dpari_seq_lay_halo(dpar_attention_plan *p, const dpar_comm *c, unsigned char *memory)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&p->halo, c->rank);
+    int64_t lo, hi, heads;
+    dpari_room used;
+    int32_t i;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    dpari_seq_slice(a, c->rank, &lo, &hi);
+    p->tokens = hi - lo;
+    heads = p->tokens * a->heads;
+    for (i = 0; i < 4; i++) {
+        const int64_t each = p->field[i].components * (int64_t)dpar_type_bytes(p->field[i].type);
+        p->own[i] = dpari_room_take(&used, p->tokens * each, 1);
+        p->beside[i] = dpari_room_take(&used, beside * each, 1);
+        p->field[i].data = p->tokens > 0 ? p->own[i] : NULL;
+        p->field[i].halos = p->tokens > 0 && beside > 0 ? p->beside[i] : NULL;
+    }
+    p->part = dpari_room_take(&used, heads * a->values * sum, 1);
+    p->part_lse = dpari_room_take(&used, heads * sum, 1);
+    p->delta = dpari_room_take(&used, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->out = dpari_room_take(&used, heads * a->values * sum, 1);
+        p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
+    }
+    return used.used;
+}
+
+/* Where the parts of a plan lie, its halo exchanges at at[0] and at[1]; at[2]: its bytes. Memory
+ * behind *p itself is given out, not touched. */
+static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int64_t *at,
+                                 dpar_why *why)
+{
+    unsigned char *memory = (unsigned char *)(p->device != NULL ? p->device : p);
+    dpar_halo_options o;
+    int64_t more = 0;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    if (p->layer.way != DPAR_ATTENTION_HALO) {
+        at[0] = dpari_seq_lay_ring(p, c, memory);
+    } else {
+        st = dpari_seq_halo(p, c, why);
+        at[0] = st == DPAR_OK ? dpari_seq_lay_halo(p, c, memory) : 0;
+    }
+    if (c->mem != NULL) { /* behind the plan itself are its exchanges alone */
+        p->device_bytes = at[0];
+        at[0] = dpari_room_up((int64_t)sizeof *p);
+    }
+    at[1] = at[2] = at[0];
+    if (st != DPAR_OK || p->layer.way != DPAR_ATTENTION_HALO) {
+        return st;
+    }
+    dpari_zero(&o, sizeof o);
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        st = dpar_halo_exchange_bytes(c, &p->field[2 * i], 2, &o, &more, why);
+        at[i + 1] = at[i] + dpari_room_up(more);
+    }
+    return st;
+}
+
+/* Plans both exchanges of the halo form. COLLECTIVE. */
+static dpar_status dpari_seq_exchanges(dpar_attention_plan *p, const int64_t *at, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpar_halo_traffic t;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&o, sizeof o);
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        o.tag = p->layer.tag + 2 * i;
+        st = dpar_halo_exchange_init((unsigned char *)p + at[i], at[i + 1] - at[i], p->comm,
+                                     &p->field[2 * i], 2, &o, &p->exchange[i], why);
+    }
+    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(p->exchange[0], i, &t); i++) {
+        p->lent += t.peer != p->comm->rank ? t.bytes : 0;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+                                          int64_t *bytes, dpar_why *why)
+{
+    dpar_attention_plan p;
+    int64_t at[3];
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpari_seq_check(layer, why);
+    if (st == DPAR_OK && layer->tokens.ranks != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                       layer->tokens.ranks, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = dpari_seq_filled(layer);
+        p.sums = dpari_seq_sums(layer->type);
+        st = dpari_seq_lay(&p, c, at, why);
+    }
+    if (st == DPAR_OK) {
+        *bytes = at[2];
+    }
+    return st;
+}
+
+/* What all ranks must give alike. */
+static void dpari_seq_state(dpari_facts *f, const void *given)
+{
+    const dpar_attention *a = (const dpar_attention *)given;
+    int32_t i;
+    dpari_fact(f, "way", 0, a->way);
+    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
+    for (i = 0; i <= a->tokens.docs; i++) {
+        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
+    }
+    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
+    dpari_fact(f, "causal", 0, a->causal != 0);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "heads", 0, a->heads);
+    dpari_fact(f, "groups", 0, a->groups);
+    dpari_fact(f, "width", 0, a->width);
+    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "window", 0, a->window);
+    dpari_fact_real(f, "scale", 0, (double)a->scale);
+    dpari_fact(f, "tag", 0, a->tag);
+}
+
+/* Buffers in the memory of the communicator's device; kernels that are written for it. */
+static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, int64_t *at, dpar_why *why)
+{
+    dpar_status st;
+    if (p->layer.forward == dpar_attention_block ||
+        p->layer.backward == dpar_attention_block_gradient) {
+        return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
+                         0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
+    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, at, why)
+                         : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
+                                     p->comm->rank, p->device_bytes, 0, 0);
+}
+
+static void dpari_seq_give_back(dpar_attention_plan *p)
+{
+    if (p->device != NULL) {
+        dpar_comm_release(p->comm, p->device);
+        p->device = NULL;
+    }
+}
+
+DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_attention *layer, dpar_attention_plan **plan,
+                                         dpar_why *why)
+{
+    dpar_attention_plan *p = (dpar_attention_plan *)memory;
+    int64_t need = 0, at[3];
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_attention_bytes(c, layer, &need, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = dpari_seq_filled(layer);
+        p->sums = dpari_seq_sums(layer->type);
+        p->comm = c;
+        st = dpari_seq_lay(p, c, at, why);
+    }
+    if (st == DPAR_OK && at[2] > bytes) {
+        st = dpari_say(DPAR_E_ROOM, why, "# bytes for a plan of #", bytes, at[2], 0, 0);
+    }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_seq_elsewhere(p, at, why);
+    }
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
+    if (st == DPAR_OK && layer->way == DPAR_ATTENTION_HALO) {
+        st = dpari_seq_exchanges(p, at, why);
+    }
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
+        dpari_seq_give_back(p);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
+{
+    dpar_status st = DPAR_OK, other = DPAR_OK;
+    if (plan != NULL) {
+        st = dpar_halo_exchange_close(plan->exchange[0]);
+        other = dpar_halo_exchange_close(plan->exchange[1]);
+        dpari_seq_give_back(plan);
+    }
+    return st != DPAR_OK ? st : other;
+}
+
+/* Is all memory there that a step reads and writes? */
+static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                   int backward)
+{
+    int missing;
+    dpar_why why;
+    if (p == NULL || a == NULL) {
+        return DPAR_E_ARG;
+    }
+    missing =
+        (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) + (a->lse == NULL);
+    if (backward) {
+        missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
+                   (a->v_gradient == NULL);
+    }
+    if (p->tokens == 0 || missing == 0) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
+                    p->comm->rank, missing, p->tokens, 0);
+    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+    p->comm->why = why;
+    return DPAR_E_ARG;
+}
+
+/* ---- the ring -------------------------------------------------------------------------------- */
+
+/* Keys and values of a rank's tokens, or their gradients. */
+typedef struct dpari_seq_block {
+    int32_t rank, own; /* own: of this rank */
+    int64_t lo, hi;    /* HALO: which tokens */
+    int64_t tokens;
+    const void *k, *v;
+    void *to_k, *to_v; /* the same, where they are written */
+} dpari_seq_block;
+
+/* Those of the rank `steps` before this one, laid end to end in memory. */
+static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t steps, void *memory,
+                                          int32_t type)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_seq_block b;
+    b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
+    b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
+    b.own = steps % p->comm->size == 0;
+    b.lo = b.hi = 0;
+    b.to_k = memory;
+    b.to_v = dpari_seq_at(memory, b.tokens * a->groups * a->width, type);
+    b.k = b.to_k;
+    b.v = b.to_v;
+    return b;
+}
+
+static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, int64_t count,
+                           int32_t type, int32_t tag)
+{
+    const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
+    dpar_call *call = &p->call[p->calls];
+    if (count > 0) {
+        dpari_zero(call, sizeof *call);
+        call->kind = in != NULL ? DPAR_SEND : DPAR_RECV;
+        call->in = in;
+        call->out = out;
+        call->count = count;
+        call->type = type;
+        call->root = (p->comm->rank + step) % size;
+        call->tag = p->layer.tag + tag;
+        p->calls++;
+        p->sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+    }
+}
+
+/* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
+static void dpari_seq_pass(dpar_attention_plan *p, const dpari_seq_block *from,
+                           const dpari_seq_block *to, int32_t type, int32_t tag)
+{
+    const int64_t k = (int64_t)p->layer.groups * p->layer.width;
+    const int64_t v = (int64_t)p->layer.groups * p->layer.values;
+    dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
+    dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
+    dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
+    dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
+}
+
+static dpar_status dpari_seq_post(dpar_attention_plan *p)
+{
+    const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
+    p->posted = p->calls;
+    p->calls = 0;
+    return st;
+}
+
+static dpar_status dpari_seq_wait(dpar_attention_plan *p)
+{
+    const dpar_status st = dpar_wait_all(p->work, p->posted);
+    p->posted = 0;
+    return st;
+}
+
+/* Messages move inside of calls: one between blocks. How they end is told by wait. */
+static void dpari_seq_push(dpar_attention_plan *p)
+{
+    int32_t i;
+    if (p->exchange[0] != NULL) {
+        (void)dpar_halo_exchange_test(p->exchange[0]);
+    }
+    for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
+    }
+}
+
+/* The kernel's arguments that both directions have. */
+static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention_arrays *x,
+                              const dpari_seq_block *b, const dpari_seq_walk *w,
+                              dpar_attention_call *call)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_zero(call, sizeof *call);
+    call->layer = a;
+    call->user = a->user;
+    call->queries = w->queries;
+    call->keys = w->keys;
+    call->query = w->query;
+    call->key = w->key;
+    call->low = w->low;
+    call->high = w->high;
+    call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
+    call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
+    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->values, a->type);
+    call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
+}
+
+/* The queries of the rank and the keys of a block. */
+static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_block *b,
+                              dpari_seq_walk *w)
+{
+    dpari_seq_begin(w, &p->layer, p->comm->rank, b->rank);
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+}
+
+/* What the last call gave, into what was there. */
+static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
+{
+    dpar_mem_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = p->sums;
+    m.rows = rows;
+    m.values = p->layer.values;
+    m.out = out;
+    m.lse = lse;
+    m.more = p->part;
+    m.more_lse = p->part_lse;
+    return dpari_do_merge(p->comm, &m);
+}
+
+/* All queries of the rank with the keys of one block. Of the own block each query sees a key
+ * (itself): what the first call of a run of queries gives is there before anything is added. */
+static dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                    const dpari_seq_block *b)
+{
+    const dpar_attention *a = &p->layer;
+    void *sums = a->type == p->sums ? x->out : p->out;
+    dpar_status st = DPAR_OK;
+    dpari_seq_walk w;
+    dpar_attention_call call;
+    dpari_seq_walk_of(p, b, &w);
+    while (st == DPAR_OK && dpari_seq_next(&w)) {
+        const int first = b->own && !w.again;
+        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->values, p->sums), *lse;
+        w.again = 1;
+        dpari_seq_call_of(p, x, b, &w, &call);
+        lse = call.lse;
+        call.out = first ? out : p->part;
+        call.lse = first ? lse : p->part_lse;
+        p->pairs += dpari_seq_pairs(&w);
+        a->forward(&call);
+        if (!first) {
+            st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
+        }
+        dpari_seq_push(p);
+    }
+    return st;
+}
+
+static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attention_arrays *a)
+{
+    dpar_status st = DPAR_OK, ended;
+    dpari_seq_block here, next;
+    int32_t t;
+    here = dpari_seq_block_in(plan, 0, NULL, plan->layer.type);
+    here.k = a->k;
+    here.v = a->v;
+    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->layer.type);
+        if (t + 1 < plan->comm->size) {
+            dpari_seq_pass(plan, &here, &next, plan->layer.type, 0);
+        }
+        st = dpari_seq_post(plan);
+        if (st == DPAR_OK) {
+            st = dpari_seq_attend(plan, a, &here);
+        }
+        ended = dpari_seq_wait(plan);
+        st = st == DPAR_OK ? ended : st;
+        here = next;
+    }
+    return st;
+}
+
+/* ---- the halo -------------------------------------------------------------------------------- */
+
+/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
+static dpari_seq_block dpari_seq_own(const dpar_attention_plan *p, int32_t field)
+{
+    dpari_seq_block b = dpari_seq_block_in(p, 0, p->own[field], p->field[field].type);
+    dpari_seq_slice(&p->layer, p->comm->rank, &b.lo, &b.hi);
+    b.to_v = p->own[field + 1];
+    b.v = b.to_v;
+    return b;
+}
+
+/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
+static int dpari_seq_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
+                          dpari_seq_block *b)
+{
+    const dpar_halo_field *f = &p->field[field];
+    int64_t at = 0;
+    dpar_box box;
+    int32_t i;
+    for (i = 0; i <= n; i++) {
+        at += i > 0 ? box.hi[0] - box.lo[0] : 0;
+        if (!dpar_halo_slab(&p->halo, p->comm->rank, i, &box)) {
+            return 0;
+        }
+    }
+    dpari_zero(b, sizeof *b);
+    b->rank = p->comm->rank;
+    b->lo = dpari_most(0, box.lo[0]);
+    b->hi = dpari_least(p->halo.grid.extent[0], box.hi[0]);
+    at += b->lo - box.lo[0];
+    b->to_k = dpari_seq_at(p->beside[field], at * f[0].components, f[0].type);
+    b->to_v = dpari_seq_at(p->beside[field + 1], at * f[1].components, f[1].type);
+    b->k = b->to_k;
+    b->v = b->to_v;
+    return 1;
+}
+
+/* Own keys and values to where the exchange finds them; it begins. */
+static dpar_status dpari_seq_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
+    dpar_status st = dpari_do_copy(p->comm, p->own[0], a->k, bytes * p->field[0].components);
+    if (st == DPAR_OK) {
+        st = dpari_do_copy(p->comm, p->own[1], a->v, bytes * p->field[1].components);
+    }
+    p->sent += p->lent;
+    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange[0]) : st;
+}
+
+static dpar_status dpari_seq_window(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpari_seq_block b = dpari_seq_own(p, 0);
+    int32_t n;
+    dpar_status st = dpari_seq_lend(p, a), ended;
+    if (st == DPAR_OK) {
+        st = dpari_seq_attend(p, a, &b);
+        ended = dpar_halo_exchange_end(p->exchange[0]);
+        st = st == DPAR_OK ? ended : st;
+    }
+    for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
+        st = dpari_seq_attend(p, a, &b);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
+                                            const dpar_attention_arrays *a)
+{
+    dpar_status st = dpari_seq_given(plan, a, 0);
+    if (st == DPAR_OK) {
+        st = plan->layer.way == DPAR_ATTENTION_HALO ? dpari_seq_window(plan, a)
+                                                    : dpari_seq_ring(plan, a);
+    }
+    if (st == DPAR_OK && plan->layer.type != plan->sums) {
+        st = dpari_seq_round(plan, a->out, plan->out,
+                             plan->tokens * plan->layer.heads * plan->layer.values);
+    }
+    return st;
+}
+
+/* ---- and back -------------------------------------------------------------------------------- */
+
+/* out . out_gradient of each row. */
+static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
+    double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
+    int64_t i, j, n;
+    for (i = 0; i < rows; i++) {
+        double sum = 0.0;
+        for (j = 0; j < values; j += n) {
+            const int64_t at = i * values + j;
+            n = dpari_least(DPARI_SEQ_PART, values - j);
+            dpari_seq_read(p->layer.type, dpari_seq_in(a->out, at, p->layer.type), n, x);
+            dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
+            sum += dpari_seq_dot(DPAR_F64, x, y, n);
+        }
+        dpari_element_put(p->delta, p->sums, i, sum);
+    }
+}
+
+static dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpar_mem_dot d;
+    if (p->comm->mem == NULL) {
+        dpari_seq_delta_here(p, a);
+        return DPAR_OK;
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = p->delta;
+    d.a = a->out;
+    d.b = a->out_gradient;
+    d.rows = p->tokens * p->layer.heads;
+    d.k = 1;
+    d.width = p->layer.values;
+    d.to_type = p->sums;
+    d.type = p->layer.type;
+    return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
+}
+
+/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
+static void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                  const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_seq_walk w;
+    dpar_attention_call call;
+    dpari_seq_walk_of(p, b, &w);
+    while (dpari_seq_next(&w)) {
+        const int64_t q = w.q_at * a->heads;
+        dpari_seq_call_of(p, x, b, &w, &call);
+        call.out = dpari_seq_at(x->out, q * a->values, a->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->values, a->type);
+        call.delta = dpari_seq_in(p->delta, q, p->sums);
+        call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
+        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
+        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->values, p->sums);
+        a->backward(&call);
+        dpari_seq_push(p);
+    }
+}
+
+/* sum += more, all of a block's gradients. */
+static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
+                                    const dpari_seq_block *more)
+{
+    const int64_t count = sum->tokens * dpari_seq_each(&p->layer);
+    void *out[1];
+    const void *in[2];
+    if (p->comm->mem != NULL) {
+        return dpari_do_convert(p->comm, sum->to_k, p->sums, more->k, p->sums, count, 1);
+    }
+    out[0] = sum->to_k;
+    in[0] = sum->k;
+    in[1] = more->k;
+    dpari_kern_reduce(out, 1, in, 2, count, p->sums, DPAR_SUM, 0);
+    return DPAR_OK;
+}
+
+/* What this rank's queries give to its own keys and values: it stays here. */
+static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+{
+    return dpari_seq_block_in(p, 0,
+                              p->gradients[p->comm->size > 2    ? 3
+                                           : p->comm->size == 2 ? 2
+                                                                : 0],
+                              p->sums);
+}
+
+/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
+ * go on too, and those of this step's come, to which this rank's are added. */
+static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                       int32_t t, dpari_seq_block *here, void *dq)
+{
+    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->layer.type);
+    const dpari_seq_block gone =
+        dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
+    const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
+    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
+                                 : t == 1 ? sum
+                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    dpar_status st, ended;
+    if (t + 1 < p->comm->size) {
+        dpari_seq_pass(p, here, &next, p->layer.type, 0);
+    }
+    if (t > 1) {
+        dpari_seq_pass(p, &gone, &sum, p->sums, 2);
+    }
+    st = dpari_seq_post(p);
+    if (st == DPAR_OK) {
+        st = dpari_seq_clear(p, mine.to_k,
+                             mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums));
+        dpari_seq_attend_back(p, a, here, &mine, dq);
+    }
+    ended = dpari_seq_wait(p);
+    st = st == DPAR_OK ? ended : st;
+    if (st == DPAR_OK && t > 1) {
+        st = dpari_seq_gather(p, &sum, &mine);
+    }
+    *here = next;
+    return st;
+}
+
+/* The ring's way back. *home: the gradients of this rank's keys and values. */
+static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                       void *dq, dpari_seq_block *home)
+{
+    const int32_t size = p->comm->size;
+    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->layer.type);
+    dpar_status st = dpari_seq_delta(p, a), ended;
+    int32_t t;
+    here.k = a->k;
+    here.v = a->v;
+    for (t = 0; t < size && st == DPAR_OK; t++) {
+        st = dpari_seq_step_back(p, a, t, &here, dq);
+    }
+    *home = dpari_seq_home(p);
+    if (st == DPAR_OK && size > 1) {
+        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
+        const dpari_seq_block last =
+            dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
+        dpari_seq_pass(p, &last, &come, p->sums, 2);
+        st = dpari_seq_post(p);
+        ended = dpari_seq_wait(p);
+        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = dpari_seq_gather(p, home, &come);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_seq_window_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                         void *dq, dpari_seq_block *home)
+{
+    const int64_t sum = dpar_type_bytes(p->sums);
+    const int64_t beside = dpar_halo_compact(&p->halo, p->comm->rank);
+    dpari_seq_block b = dpari_seq_own(p, 0), g;
+    int32_t n;
+    dpar_status st = dpari_seq_lend(p, a), ended;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *home = dpari_seq_own(p, 2);
+    for (n = 2; n < 4 && st == DPAR_OK; n++) {
+        st = dpari_seq_clear(p, p->own[n], p->tokens * p->field[n].components * sum);
+        if (st == DPAR_OK) {
+            st = dpari_seq_clear(p, p->beside[n], beside * p->field[n].components * sum);
+        }
+    }
+    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
+    dpari_seq_attend_back(p, a, &b, home, dq);
+    ended = dpar_halo_exchange_end(p->exchange[0]);
+    st = st == DPAR_OK ? ended : st;
+    for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
+        (void)dpari_seq_slab(p, n, 2, &g);
+        dpari_seq_attend_back(p, a, &b, &g, dq);
+    }
+    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, p->halo.grid.extent[0]) *
+               dpari_seq_each(&p->layer) * sum;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange[1], DPAR_SUM) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_end(p->exchange[1]) : st;
+}
+
+DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
+                                             const dpar_attention_arrays *a)
+{
+    dpar_status st = dpari_seq_given(plan, a, 1);
+    const dpar_attention *layer;
+    dpari_seq_block home;
+    int64_t queries, keys;
+    void *dq;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    layer = &plan->layer;
+    queries = plan->tokens * layer->heads * layer->width;
+    dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
+    st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
+    if (st == DPAR_OK) {
+        st = layer->way == DPAR_ATTENTION_HALO ? dpari_seq_window_back(plan, a, dq, &home)
+                                               : dpari_seq_ring_back(plan, a, dq, &home);
+    }
+    keys = plan->tokens * layer->groups;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->q_gradient, dq, queries);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
+    }
+    return st == DPAR_OK ? dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values) : st;
+}
+
+/* ---- Ulysses --------------------------------------------------------------------------------- */
+
+/* Heads of a rank; *first may be NULL. */
+static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
+{
+    const dpar_heads_share share = dpar_heads_of(&u->heads, rank);
+    if (first != NULL) {
+        *first = u->of_groups ? share.group : share.query;
+    }
+    return u->of_groups ? share.groups : share.queries;
+}
+
+static int32_t dpari_ulysses_all(const dpar_ulysses *u)
+{
+    return u->of_groups ? u->heads.groups : u->heads.queries;
+}
+
+/* Do the parts follow one another in the order of the ranks, each in one piece? */
+static int dpari_ulysses_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+/* Heads that ranks hold, copies each. */
+static int64_t dpari_ulysses_held(const dpar_ulysses *u)
+{
+    int64_t held = 0;
+    int32_t i;
+    for (i = 0; i < u->tokens.parts; i++) {
+        held += dpari_ulysses_heads(u, i, NULL);
+    }
+    return held;
+}
+
+static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
+{
+    const dpar_heads *h = &u->heads;
+    dpar_heads heads;
+    int64_t room;
+    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (u->tokens.parts < 1 || u->tokens.count < 0 || u->tokens.parts != h->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
+                         u->tokens.count, u->tokens.parts, h->ranks, 0);
+    }
+    if (u->width < 1 || !dpari_is_float(u->type)) {
+        return dpari_say(DPAR_E_ARG, why, "width # of type #: at least 1; F64, F32, BF16, F16",
+                         u->width, u->type, 0, 0);
+    }
+    if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
+        !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
+                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward)
+{
+    int64_t tokens, mine, each;
+    if (layer == NULL || dpari_ulysses_check(layer, NULL) != DPAR_OK || rank < 0 ||
+        rank >= layer->tokens.parts) {
+        return 0;
+    }
+    tokens = dpar_split_size(&layer->tokens, rank);
+    mine = dpari_ulysses_heads(layer, rank, NULL);
+    each = layer->width * dpar_type_bytes(layer->type);
+    return each * (backward ? mine * (layer->tokens.count - tokens)
+                            : tokens * (dpari_ulysses_held(layer) - mine));
+}
+
+/* What holds elements, from `used` on. */
+static void dpari_ulysses_buffers(dpar_ulysses_plan *p, unsigned char *memory, int64_t *used)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t each = u->width * dpar_type_bytes(u->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, p->tokens * dpari_ulysses_held(u) * each, 1);
+    if (!dpari_ulysses_in_order(&u->tokens)) {
+        p->ordered = dpari_room_take(&room, p->whole * p->mine * each, 1);
+    }
+    *used = room.used;
+}
+
+/* As dpari_seq_lay. buffers: bytes of them where a device has them. */
+static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *buffers)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t counts = 8 * (int64_t)c->size;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->whole = u->tokens.count;
+    p->heads = dpari_ulysses_all(u);
+    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->send = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->send_at = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->receive = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->receive_at = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
+    p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
+    if (c->mem != NULL) { /* what follows lies there */
+        *buffers = 0;
+        dpari_ulysses_buffers(p, (unsigned char *)p->device, buffers);
+        return used.used;
+    }
+    *buffers = used.used;
+    dpari_ulysses_buffers(p, memory, buffers);
+    return *buffers;
+}
+
+DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
+                                        int64_t *bytes, dpar_why *why)
+{
+    dpar_ulysses_plan p;
+    int64_t buffers;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpari_ulysses_check(layer, why);
+    if (st == DPAR_OK && layer->tokens.parts != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                       layer->tokens.parts, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = *layer;
+        *bytes = dpari_ulysses_lay(&p, c, NULL, &buffers);
+    }
+    return st;
+}
+
+/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
+{
+    const dpar_ulysses *u = &p->layer;
+    dpar_split held;
+    int32_t i;
+    dpar_status st;
+    p->cuts[0] = 0;
+    for (i = 0; i < u->tokens.parts; i++) {
+        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
+    }
+    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                             p->send_at, p->receive, p->receive_at, why)
+                       : st;
+    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    p->receive[p->comm->rank] = 0;
+    return st;
+}
+
+static void dpari_ulysses_state(dpari_facts *f, const void *given)
+{
+    const dpar_ulysses *u = (const dpar_ulysses *)given;
+    int32_t i;
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
+    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
+    dpari_fact(f, "tokens.block", 0, u->tokens.block);
+    for (i = 0; i < u->tokens.parts; i++) {
+        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
+    }
+    dpari_fact(f, "heads.queries", 0, u->heads.queries);
+    dpari_fact(f, "heads.groups", 0, u->heads.groups);
+    dpari_fact(f, "heads.rule", 0, u->heads.rule);
+    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(f, "width", 0, u->width);
+    dpari_fact_type(f, "type", 0, u->type);
+}
+
+DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
+    int64_t need = 0, buffers = 0;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_ulysses_bytes(c, layer, &need, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = *layer;
+        p->comm = c;
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
+        st = dpari_ulysses_count(p, why);
+    }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpar_comm_alloc(c, buffers, &p->device);
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
+    }
+    if (st == DPAR_OK) {
+        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
+    }
+    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (buffers > 0) {
+        dpar_ulysses_close(p);
+    }
+    return st;
+}
+
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan)
+{
+    if (plan != NULL && plan->device != NULL) {
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+}
+
+static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int out)
+{
+    dpar_why why;
+    if (p == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (in && out) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why,
+                    "rank #: in or out of an exchange of # tokens and # heads is "
+                    "NULL",
+                    p->comm->rank, p->whole, p->heads, 0);
+    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+    p->comm->why = why;
+    return DPAR_E_ARG;
+}
+
+/* Rows of `bytes`, so far apart. */
+static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
+                               int64_t bytes, int64_t rows, int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < rows && bytes > 0; i++) {
+        const unsigned char *next = i + 1 < rows ? f + from_step : f;
+        dpari_kern_row(t, f, next, bytes, stream);
+        t += i + 1 < rows ? to_step : 0;
+        f = next;
+    }
+}
+
+/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
+ * the order of all (whole), or among those of the rank; -1: no more. */
+static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64_t local, int whole,
+                                 int64_t *run)
+{
+    if (whole) {
+        return dpar_split_global(&p->layer.tokens, rank, local, run);
+    }
+    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    return *run > 0 ? local : -1;
+}
+
+/* All tokens between their own order and that of the ranks. */
+static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from,
+                                       int back)
+{
+    const int64_t row = p->mine * p->layer.width;
+    int64_t at = 0, local, i, run;
+    dpar_status st = DPAR_OK;
+    int32_t rank;
+    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
+        for (local = 0;
+             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
+             local += run, at += run) {
+            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
+                               run * row * dpar_type_bytes(p->layer.type));
+        }
+    }
+    return st;
+}
+
+/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
+{
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    dpar_status st = DPAR_OK;
+    int32_t rank, first;
+    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+        const int own = rank == p->comm->rank;
+        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
+                                   p->layer.type);
+        const void *from = dpari_seq_in(in, first * width, p->layer.type);
+        if (p->comm->mem != NULL) {
+            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
+                               p->tokens, p->layer.type, DPAR_COPY);
+        } else {
+            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
+                               0);
+        }
+    }
+    return st;
+}
+
+/* Own heads of all tokens where the ranks have them. */
+static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *peers, void *out)
+{
+    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
+    const int64_t row = p->mine * width, wide = p->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    int64_t local, i, run;
+    int32_t k;
+    for (k = 0; k < p->comm->size && row > 0; k++) {
+        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+        const void *in = dpari_peers_at(peers, rank, 0);
+        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
+                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
+                               wide * bytes, row * bytes, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The arrays of all ranks that are read; direct: they can be. */
+static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int64_t elements,
+                                      int backward, dpari_peers *peers)
+{
+    dpari_peers_array a;
+    a.at = in;
+    a.bytes = elements * dpar_type_bytes(p->layer.type);
+    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+}
+
+/* They have been. counts: elements of this rank for each. */
+static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_peers *peers,
+                                       const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t i;
+    for (i = 0; i < p->comm->size; i++) {
+        n += counts[i]; /* its own is 0 */
+    }
+    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
+}
+
+DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
+{
+    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
+                                         plan == NULL || plan->mine == 0 || out != NULL);
+    dpari_peers peers;
+    void *to;
+    if (st == DPAR_OK) {
+        st =
+            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        dpari_ulysses_take(plan, &peers, out);
+        return dpari_ulysses_close(plan, &peers, plan->send);
+    }
+    to = plan->ordered != NULL ? plan->ordered : out;
+    st = dpari_ulysses_cut(plan, in, to);
+    if (st == DPAR_OK) {
+        st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to,
+                               plan->receive, plan->receive_at, plan->layer.type, NULL);
+    }
+    return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
+}
+
+/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
+ * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
+ * rows lie there one after the other. */
+static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t local, int64_t at,
+                                int64_t run, void *out)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t step = u->width * dpar_type_bytes(u->type);
+    const void **row = p->piece + p->comm->size;
+    int32_t rank, first, n = 0;
+    int64_t i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
+            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
+        }
+    }
+    for (i = 0; i < run; i++) {
+        void *to[1];
+        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
+        for (rank = 0; rank < n && i + 1 < run; rank++) {
+            row[rank] = (const unsigned char *)row[rank] + step;
+        }
+    }
+}
+
+/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
+ * of all tokens (whole), or of this rank's. */
+static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out, int32_t stream)
+{
+    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    int64_t local, i, run;
+    int32_t k, first;
+    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+        if (p->cuts[size] > p->heads) { /* copies */
+            for (k = 0; k < p->heads; k++) {
+                dpari_ulysses_unite(p, k, local, i, run, out);
+            }
+            continue;
+        }
+        for (k = 0; k < size; k++) {
+            const int32_t rank = (me + k) % size;
+            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
+                               p->heads * each,
+                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
+                               heads * each, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
+ * the first one's, among what came. */
+static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t rank, int32_t n)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t count = p->tokens * u->width;
+    const int32_t me = p->comm->rank;
+    dpar_status st = DPAR_OK;
+    dpar_mem_reduce r;
+    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
+                           count * dpar_type_bytes(u->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.from = r.to;
+    r.count = r.stride = count;
+    r.parts = n;
+    r.to_type = r.from_type = u->type;
+    r.sums = dpari_seq_sums(u->type);
+    r.op = DPAR_SUM;
+    r.scale = 1.0;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+}
+
+/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *out)
+{
+    const dpar_ulysses *u = &p->layer;
+    dpar_status st = DPAR_OK;
+    int32_t rank, first, next, n;
+    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+        const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
+        const void *from = p->piece[rank];
+        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+            if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
+                break;
+            }
+        }
+        if (n > 1) {
+            st = dpari_ulysses_add_there(p, rank, n);
+            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+        }
+        if (st == DPAR_OK) {
+            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
+                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
+                               DPAR_COPY);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
+{
+    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
+                                         plan == NULL || plan->tokens == 0 || out != NULL);
+    dpari_peers peers;
+    int32_t i, stream;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_open(plan, in, plan->whole * plan->mine * plan->layer.width, 1, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        for (i = 0; i < plan->comm->size; i++) {
+            plan->piece[i] = dpari_peers_at(&peers, i, 0);
+        }
+        stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
+                                                dpar_type_bytes(plan->layer.type));
+        dpari_ulysses_join(plan, 1, out, stream);
+        return dpari_ulysses_close(plan, &peers, plan->receive);
+    }
+    if (plan->ordered != NULL) {
+        st = dpari_ulysses_order(plan, plan->ordered, in, 1);
+        in = plan->ordered;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
+                           plan->send, plan->send_at, plan->layer.type, NULL);
+    if (st == DPAR_OK) {
+        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
+            const int own = i == plan->comm->rank;
+            plan->piece[i] =
+                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
+                             plan->layer.type);
+        }
+        if (plan->comm->mem != NULL) {
+            return dpari_ulysses_join_there(plan, out);
+        }
+        dpari_ulysses_join(plan, 0, out, 0);
+    }
+    return st;
+}

@@ -1,0 +1,904 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "tensor.h"
+
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
+enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
+
+/* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
+static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
+                              int64_t down, int32_t lanes, int32_t deep)
+{
+    int32_t d, i;
+    for (d = 0; d < deep; d++, to += DPARI_MATMUL_TILE) {
+        const int64_t first = at + d * down;
+        if (type == DPAR_F64) {
+            const double *from = (const double *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = from[i * along];
+            }
+        } else {
+            const float *from = (const float *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = (double)from[i * along];
+            }
+        }
+        for (i = lanes; i < DPARI_MATMUL_TILE; i++) {
+            to[i] = 0.0;
+        }
+    }
+}
+
+/* sum[i][j] += a[d][i] * b[d][j], of `rows` rows. */
+static void dpari_matmul_tile(double *sum, const double *a, const double *b, int32_t rows,
+                              int32_t deep)
+{
+    int32_t i, j, d;
+    for (i = 0; i < rows; i++) {
+        double row[DPARI_MATMUL_TILE];
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            row[j] = sum[i * DPARI_MATMUL_TILE + j];
+        }
+        for (d = 0; d < deep; d++) {
+            const double f = a[d * DPARI_MATMUL_TILE + i];
+            for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+                row[j] += f * b[d * DPARI_MATMUL_TILE + j];
+            }
+        }
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            sum[i * DPARI_MATMUL_TILE + j] = row[j];
+        }
+    }
+}
+
+static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
+                               int32_t rows, int32_t columns)
+{
+    int32_t i, j;
+    for (i = 0; i < rows; i++) {
+        for (j = 0; j < columns; j++) {
+            const int64_t at = (i0 + i) * p->ldc + j0 + j;
+            double v = p->alpha * sum[i * DPARI_MATMUL_TILE + j];
+            if (p->beta < 0.0 || p->beta > 0.0) {
+                v += p->beta * dpari_element_get(p->c, p->type, at);
+            }
+            dpari_element_put(p->c, p->type, at, v);
+        }
+    }
+}
+
+static void dpari_matmul_one(const dpar_matmul *p, int64_t i0, int64_t j0)
+{
+    double sum[DPARI_MATMUL_TILE * DPARI_MATMUL_TILE];
+    double a[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP], b[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP];
+    const int32_t rows = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->m - i0);
+    const int32_t columns = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->n - j0);
+    const int64_t a_along = p->transpose_a ? 1 : p->lda, a_down = p->transpose_a ? p->lda : 1;
+    const int64_t b_along = p->transpose_b ? p->ldb : 1, b_down = p->transpose_b ? 1 : p->ldb;
+    int64_t k;
+    dpari_zero(sum, sizeof sum);
+    for (k = 0; k < p->k; k += DPARI_MATMUL_DEEP) {
+        const int32_t deep = (int32_t)dpari_least(DPARI_MATMUL_DEEP, p->k - k);
+        dpari_matmul_pack(a, p->a, p->type, i0 * a_along + k * a_down, a_along, a_down, rows, deep);
+        dpari_matmul_pack(b, p->b, p->type, j0 * b_along + k * b_down, b_along, b_down, columns,
+                          deep);
+        dpari_matmul_tile(sum, a, b, rows, deep);
+    }
+    dpari_matmul_store(p, sum, i0, j0, rows, columns);
+}
+
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
+{
+    int64_t i, j;
+    (void)user;
+    if (!dpari_is_wide(call->type) || call->m < 0 || call->n < 0 || call->k < 0) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < call->m; i += DPARI_MATMUL_TILE) {
+        for (j = 0; j < call->n; j += DPARI_MATMUL_TILE) {
+            dpari_matmul_one(call, i, j);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what layers share ----------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why)
+{
+    dpar_tensor made;
+    dpar_status st;
+    if (t == NULL || c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    if (!dpari_is_wide(type)) {
+        return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
+                         0);
+    }
+    dpari_zero(&made, sizeof made);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
+    if (st == DPAR_OK) {
+        made.comm = c;
+        made.type = type;
+        made.counts = counts;
+        *t = made;
+    }
+    return st;
+}
+
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
+{
+    if (t == NULL) {
+        return 0;
+    }
+    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
+}
+
+/* What one rank alone finds wrong, all hear of. */
+static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, const char *form,
+                                       int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    dpar_why why;
+    (void)dpari_say(st, &why, form, a, b, c, d);
+    dpar_comm_abort(t->comm, st, why.text);
+    t->comm->why = why;
+    return st;
+}
+
+/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
+{
+    if (t == NULL || t->comm == NULL) {
+        return DPAR_E_ARG;
+    }
+    return described ? DPAR_OK
+                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank #: a layer's description is NULL",
+                                           t->comm->rank, 0, 0, 0);
+}
+
+static dpar_status dpari_tensor_check(const dpar_tensor *t)
+{
+    const int32_t rule = t->tokens.rule;
+    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "layers of type # on # ranks, tokens cut in # parts", t->type,
+                                   t->comm->size, t->tokens.parts, 0);
+    }
+    if (t->counts != NULL && rule != DPAR_EVEN && rule != DPAR_CHUNK && rule != DPAR_FLOOR &&
+        rule != DPAR_RAGGED) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "tokens cut by rule #: those of a rank must follow each other",
+                                   rule, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* c[m][n] = op(a) op(b), or added to it. */
+static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, const void *a,
+                                         const void *b, void *c, int add)
+{
+    dpar_status st;
+    p->type = t->type;
+    p->alpha = 1.0;
+    p->beta = add ? 1.0 : 0.0;
+    p->a = a;
+    p->b = b;
+    p->c = c;
+    p->lda = dpari_most(1, p->transpose_a ? p->m : p->k);
+    p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
+    p->ldc = dpari_most(1, p->n);
+    st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
+    return st >= 0 ? DPAR_OK
+                   : dpari_tensor_refuse(t, st, "rank #: a product of # x # x # failed",
+                                         t->comm->rank, p->m, p->n, p->k);
+}
+
+/* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
+static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l, const void *x,
+                                      const void *w, void *y)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_b = 1;
+    p.m = t->tokens.count;
+    p.n = l->out;
+    p.k = l->in;
+    return dpari_tensor_multiply(t, &p, x, w, y, 0);
+}
+
+static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                       const void *w, void *dx, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.m = t->tokens.count;
+    p.n = l->in;
+    p.k = l->out;
+    return dpari_tensor_multiply(t, &p, dy, w, dx, add);
+}
+
+static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                        const void *x, void *dw, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_a = 1;
+    p.m = l->out;
+    p.n = l->in;
+    p.k = t->tokens.count;
+    return dpari_tensor_multiply(t, &p, dy, x, dw, add);
+}
+
+static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
+{
+    int64_t j;
+    if (type == DPAR_F64) {
+        for (j = 0; j < n; j++) {
+            ((double *)y)[j] += ((const double *)bias)[j];
+        }
+    } else {
+        for (j = 0; j < n; j++) {
+            ((float *)y)[j] += ((const float *)bias)[j];
+        }
+    }
+}
+
+static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const void *bias,
+                                         int64_t rows, int64_t n)
+{
+    const int64_t bytes = n * dpar_type_bytes(t->type);
+    int64_t i;
+    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
+        for (i = 0; i < rows && bias != NULL; i++) {
+            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+        }
+        return DPAR_OK;
+    }
+    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+}
+
+/* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
+static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
+                                  int add)
+{
+    enum { SOME = 64 };
+    double part[SOME];
+    int64_t first, i, j;
+    for (first = 0; first < n && sum != NULL; first += SOME) {
+        const int64_t some = dpari_least(SOME, n - first);
+        for (j = 0; j < some; j++) {
+            part[j] = add ? dpari_element_get(sum, type, first + j) : 0.0;
+        }
+        for (i = 0; i < rows; i++) {
+            for (j = 0; j < some; j++) {
+                part[j] += dpari_element_get(dy, type, i * n + first + j);
+            }
+        }
+        for (j = 0; j < some; j++) {
+            dpari_element_put(sum, type, first + j, part[j]);
+        }
+    }
+}
+
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, int64_t rows,
+                                         int64_t n, void *sum, int add)
+{
+    dpar_mem_reduce r;
+    if (t->comm->mem == NULL || sum == NULL || n == 0) {
+        dpari_tensor_add_rows(t->type, dy, rows, n, sum, add);
+        return DPAR_OK;
+    }
+    if (rows == 0) {
+        return add ? DPAR_OK : dpari_do_copy(t->comm, sum, NULL, n * dpar_type_bytes(t->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = sum;
+    r.from = dy;
+    r.count = r.stride = n;
+    r.parts = rows;
+    r.to_type = r.from_type = t->type;
+    r.sums = DPAR_F64;
+    r.op = DPAR_SUM;
+    r.add = add != 0;
+    r.scale = 1.0;
+    return dpari_do_reduce(t->comm, &r);
+}
+
+/* ---- collectives of rows --------------------------------------------------------------------- */
+
+/* Once a function, before anything is posted: what travels reads them. */
+static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
+{
+    int32_t r;
+    for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
+        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+    }
+}
+
+/* whole[n][width] from each rank's own rows; sequence parallel only. */
+static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
+                                        dpar_work *work)
+{
+    return dpar_all_gather_v(t->comm, own, whole, t->counts, NULL, t->type, work);
+}
+
+/* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
+static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
+                                       dpar_work *work)
+{
+    if (t->counts == NULL) {
+        return dpar_all_reduce(t->comm, part, part, t->tokens.count * width, t->type, DPAR_SUM,
+                               work);
+    }
+    return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
+}
+
+/* The first of two that failed; a work that was posted is always waited for (one that was not
+ * counts as done). */
+static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
+{
+    const dpar_status ended = dpar_wait(work);
+    return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
+}
+
+/* ---- linear layers --------------------------------------------------------------------------- */
+
+/* `bytes` of something that is NULL though there are some of it. */
+static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
+{
+    return at == NULL && rows > 0 && width > 0;
+}
+
+/* So many of the arrays of a function are: all hear of it. */
+static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const char *form)
+{
+    return missing == 0 ? DPAR_OK
+                        : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
+}
+
+static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a, int forward)
+{
+    const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
+    const int64_t n = t->tokens.count, own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
+    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
+    const int reads_dy = !forward && !(!column && sequence && a->kept);
+    int missing = 0;
+    dpar_status st = dpari_tensor_check(t);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
+        ((a->add_dx || a->open) && !column)) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "a linear layer of kind #, # to # features (add_dx, open: # of "
+                                   "a column layer only)",
+                                   l->kind, l->in, l->out, a->add_dx || a->open);
+    }
+    if (t->comm->mem != NULL && t->matmul == NULL) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "rank #: products in a device's memory need a matmul function",
+                                   t->comm->rank, 0, 0, 0);
+    }
+    missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
+    missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
+    missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
+    missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
+    missing += sequence && dpari_tensor_missing(a->whole, n, column ? l->in : l->out) &&
+               (!column || forward || a->dw != NULL);
+    missing += sequence && !forward && column && a->dx != NULL &&
+               dpari_tensor_missing(a->whole_dx, n, l->in);
+    return missing == 0
+               ? DPAR_OK
+               : dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "rank #: # arrays of a linear layer of # x # are NULL",
+                                     t->comm->rank, missing, l->in, l->out);
+}
+
+static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                        const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
+    const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
+    const void *x = column && sequence ? a->whole : a->x;
+    void *y = !column && sequence ? a->whole : a->y;
+    dpar_status st = dpari_linear_check(t, layer, a, 1);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK && column && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, NULL);
+    }
+    st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
+    if (st == DPAR_OK && !column) {
+        st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
+    }
+    return st != DPAR_OK ? st
+                         : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
+                                                 layer->out);
+}
+
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
+}
+
+/* The gathering of inputs goes on under dx, the sum of dx under dw. */
+static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear *l,
+                                         const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    void *part = sequence ? a->whole_dx : a->dx;
+    dpar_work gather, reduce;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&gather, sizeof gather);
+    dpari_zero(&reduce, sizeof reduce);
+    if (a->dw != NULL && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, &gather);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
+        if (st == DPAR_OK && !a->open) {
+            st = dpari_tensor_reduce(t, l->in, part, a->dx, &reduce);
+        }
+    }
+    st = dpari_tensor_finish(st, &gather);
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, a->dy, sequence ? a->whole : a->x, a->dw, a->add);
+    }
+    return dpari_tensor_finish(st, &reduce);
+}
+
+static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    const void *dy = sequence ? a->whole : a->dy;
+    dpar_status st = DPAR_OK;
+    if (sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->dy, a->whole, NULL);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
+    }
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->add);
+    }
+    return st;
+}
+
+static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN;
+    dpar_status st = dpari_linear_check(t, layer, a, 0);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK) {
+        st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
+    }
+    if (st == DPAR_OK) {
+        const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
+        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
+}
+
+/* ---- features -------------------------------------------------------------------------------- */
+
+/* One run of a piece, rows x bytes, from rows that lie one width apart to such of another. */
+static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t to_width,
+                                      const unsigned char *from, int64_t from_width, int64_t rows,
+                                      int64_t bytes)
+{
+    int64_t row;
+    if (c->mem == NULL || rows * bytes == 0) {
+        for (row = 0; row < rows; row++) {
+            dpari_kern_copy(to + row * to_width, from + row * from_width, bytes, 0);
+        }
+        return DPAR_OK;
+    }
+    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
+                         DPAR_COPY);
+}
+
+/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
+static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *features,
+                                       int32_t rank, int64_t rows, const unsigned char *from,
+                                       unsigned char *to, int into)
+{
+    const int64_t bytes = dpar_type_bytes(t->type);
+    const int64_t own = dpar_split_size(features, rank) * bytes, all = features->count * bytes;
+    dpar_status st = DPAR_OK;
+    int64_t local, global, run;
+    for (local = 0; st == DPAR_OK && (global = dpar_split_global(features, rank, local, &run)) >= 0;
+         local += run) {
+        st = into ? dpari_features_run(t->comm, to + global * bytes, all, from + local * bytes, own,
+                                       rows, run * bytes)
+                  : dpari_features_run(t->comm, to + local * bytes, own, from + global * bytes, all,
+                                       rows, run * bytes);
+    }
+    return st;
+}
+
+static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
+                                        int64_t rows)
+{
+    dpar_status st = dpari_tensor_there(t, features != NULL);
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
+                                 features->parts, t->comm->size, 0);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts)
+{
+    const unsigned char *piece = (const unsigned char *)scratch;
+    dpar_status st = dpari_features_check(t, features, rows);
+    int32_t r;
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(t,
+                                (counts == NULL) + dpari_tensor_missing(in, rows, own) +
+                                    dpari_tensor_missing(out, rows, features->count) +
+                                    dpari_tensor_missing(scratch, rows, features->count),
+                                "rank #: # arrays of gathered features are NULL");
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (r = 0; r < t->comm->size; r++) {
+        counts[r] = rows * dpar_split_size(features, r);
+    }
+    st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
+    for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
+        st = dpari_features_copy(t, features, r, rows, piece, (unsigned char *)out, 1);
+        piece += counts[r] * dpar_type_bytes(t->type);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out)
+{
+    dpar_status st = dpari_features_check(t, features, rows);
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(
+            t, dpari_tensor_missing(in, rows, own) + dpari_tensor_missing(out, rows, own),
+            "rank #: # arrays of sliced features are NULL");
+    }
+    if (st == DPAR_OK) {
+        st = dpari_features_copy(t, features, t->comm->rank, rows, (const unsigned char *)in,
+                                 (unsigned char *)out, 0);
+    }
+    return st;
+}
+
+/* ---- vocabulary: embedding ------------------------------------------------------------------- */
+
+/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+                            int64_t *hi)
+{
+    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
+    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
+    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    *hi = *lo + dpari_most(0, dpari_least(each, left));
+}
+
+/* Ids of tokens as rows that this rank has of them. */
+static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
+                              dpar_mem_index *index)
+{
+    int32_t which;
+    dpari_zero(index, sizeof *index);
+    index->at = ids;
+    index->type = DPAR_I32;
+    index->windows = 2;
+    for (which = 0; which < 2; which++) {
+        int64_t lo, hi;
+        dpari_vocab_run(v, rank, which, &lo, &hi);
+        index->lo[which] = which == 0 ? rank * (v->padded / v->ranks)
+                                      : v->count + rank * (v->padded_added / v->ranks);
+        index->hi[which] = index->lo[which] + (hi - lo);
+        index->row[which] = lo;
+    }
+}
+
+/* Ids of all tokens, and the vocabulary of so many ranks. */
+static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+{
+    dpar_status st = dpari_tensor_there(t, v != NULL);
+    int64_t i;
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                 "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
+                                 t->comm->size, ids == NULL, 0);
+    }
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+        if (ids[i] >= v->count + v->added) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
+                                     v->count + v->added, 0);
+        }
+    }
+    return st;
+}
+
+/* For embeddings an id below 0 does not exist either. y, or its gradient. */
+static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
+                                         const int32_t *ids, const void *table, const void *y,
+                                         const void *whole)
+{
+    dpar_status st = dpari_vocab_check(t, v, ids);
+    int64_t i;
+    if (st == DPAR_OK && width < 0) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
+    }
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+        if (ids[i] < 0) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
+        }
+    }
+    return st != DPAR_OK
+               ? st
+               : dpari_tensor_given(
+                     t,
+                     dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
+                         dpari_tensor_missing(y, dpar_tensor_tokens(t, t->comm->rank), width) +
+                         (t->counts != NULL && dpari_tensor_missing(whole, t->tokens.count, width)),
+                     "rank #: # arrays of an embedding are NULL");
+}
+
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole)
+{
+    dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
+    dpar_mem_gather g;
+    if (st == DPAR_OK) {
+        dpari_zero(&g, sizeof g);
+        g.to = t->counts != NULL ? whole : y;
+        g.from = table;
+        g.rows = t->tokens.count;
+        g.bytes = g.to_step = g.from_step = width * dpar_type_bytes(t->type);
+        dpari_vocab_index(v, t->comm->rank, ids, &g.index);
+        st = dpari_do_gather(t->comm, &g);
+    }
+    if (st == DPAR_OK) {
+        dpari_tensor_count(t, width);
+        st = dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole)
+{
+    dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
+    dpar_mem_scatter s;
+    if (st == DPAR_OK && t->counts != NULL) {
+        dpari_tensor_count(t, width);
+        st = dpari_tensor_collect(t, dy, whole, NULL);
+        dy = whole;
+    }
+    if (st == DPAR_OK && !add) {
+        st = dpari_do_copy(t->comm, dtable, NULL,
+                           dpar_vocab_rows(v) * width * dpar_type_bytes(t->type));
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&s, sizeof s);
+        s.to = dtable;
+        s.from = dy;
+        s.rows = t->tokens.count;
+        s.width = width;
+        s.type = t->type;
+        dpari_vocab_index(v, t->comm->rank, ids, &s.index);
+        st = dpari_do_scatter(t->comm, &s);
+    }
+    return st;
+}
+
+/* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
+
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
+{
+    if (t == NULL || t->comm == NULL) {
+        return 0;
+    }
+    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
+}
+
+static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                       const int32_t *targets)
+{
+    dpar_status st = dpari_tensor_there(t, e != NULL);
+    st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
+    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
+                                   0);
+    }
+    return st;
+}
+
+/* What the phases of one have in common. */
+static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
+                             const int32_t *targets, dpar_mem_xent *x)
+{
+    const dpar_vocab *v = &e->vocab;
+    int32_t which;
+    dpari_zero(x, sizeof *x);
+    x->type = t->type;
+    x->tokens = t->tokens.count;
+    x->rows = dpar_vocab_rows(v);
+    for (which = 0; which < 2; which++) {
+        dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
+    }
+    dpari_vocab_index(v, t->comm->rank, targets, &x->target);
+    x->vocabulary = v->count + v->added;
+    x->ignore = e->ignore;
+    x->smoothing = e->smoothing;
+    x->z = e->z;
+    x->ranks = t->comm->size;
+}
+
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch)
+{
+    dpar_status st = dpari_entropy_check(t, e, targets);
+    unsigned char *all = (unsigned char *)scratch;
+    dpar_mem_xent x;
+    int64_t n = 0;
+    if (st == DPAR_OK) {
+        n = t->tokens.count;
+        st = dpari_tensor_given(t,
+                                dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
+                                    dpari_tensor_missing(lse, n, 1) +
+                                    dpari_tensor_missing(scratch, n, 1),
+                                "rank #: # arrays of a cross-entropy are NULL");
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    all += 3 * n * dpar_type_bytes(t->type);
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_XENT_PART;
+    x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
+    x.own = scratch;
+    x.all = all;
+    st = dpari_do_xent(t->comm, &x);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
+    }
+    x.phase = DPAR_MEM_XENT_LOSS;
+    x.lse = lse;
+    x.loss = loss;
+    x.sum = sum;
+    return st == DPAR_OK ? dpari_do_xent(t->comm, &x) : st;
+}
+
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale)
+{
+    dpar_mem_xent x;
+    if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
+        return;
+    }
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_XENT_GRADIENT;
+    x.logits = logits;
+    x.lse = (double *)(uintptr_t)lse; /* read only */
+    x.scale = scale;
+    (void)dpari_do_xent(t->comm, &x);
+}
+
+/* ---- attention heads ------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
+{
+    if (c == NULL || h == NULL || same == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (h->ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
+    }
+    if (h->groups >= h->ranks) {
+        *same = NULL;
+        return DPAR_OK;
+    }
+    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
+}
+
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias)
+{
+    unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
+    dpar_status st = dpari_tensor_there(t, h != NULL);
+    dpar_heads_share share;
+    int64_t first;
+    if (st != DPAR_OK || same == NULL) {
+        return st;
+    }
+    share = dpar_heads_of(h, t->comm->rank);
+    if (share.copies < 2) {
+        return DPAR_OK;
+    }
+    first = share.queries * width * dpar_type_bytes(t->type);
+    rows += first * in;
+    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
+    if (st == DPAR_OK && dbias != NULL) {
+        bias += first;
+        st = dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL);
+    }
+    return st;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_t j)
+{
+    return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
+}
+
+DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
+                                  void *y)
+{
+    const double factor = 1.0 / (1.0 - p);
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            const int64_t at = i * r->columns + j;
+            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
+        }
+    }
+}
+
+DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
+                               void *y)
+{
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
+        }
+    }
+}
+
+DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                      double deviation, void *y)
+{
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
+ * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
+ * Beside it: which heads, rows and tokens a rank has (heads.h), random numbers that do not depend
+ * on who draws them (random.h).
+ *
+ *     dpar_tensor t;                                     what the layers of a group share
+ *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
+ *     up.kind = DPAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
+ *     down.kind = DPAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
+ *     dpar_linear_forward(&t, &up, &a);                  nothing travels
+ *     ... the activation, on a.y ...
+ *     dpar_linear_forward(&t, &down, &b);                one all-reduce
+ *     dpar_linear_backward(&t, &down, &b);               nothing travels
+ *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
+ *
+ * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
+ * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
+ * activations between the pairs cut by the ranks; any number of tokens. What a rank computes of its
+ * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
+ * step.
+ *
+ * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
+ * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
+ * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
+ * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why. A
+ * t that is NULL or has none (all zero: init refused) is E_ARG for the caller alone.
+ * Every function is COLLECTIVE over the communicator unless it says that it is local. */
+#ifndef DPARI_TRAIN_TENSOR_H
+#define DPARI_TRAIN_TENSOR_H
+
+#include "../comm/comm.h"
+
+#include "random.h"
+#include "../index/heads.h"
+#include "../index/split.h"
+
+/* ---- products of matrices ---- */
+
+/* c = alpha op(a) op(b) + beta c: op(a) is m x k, op(b) k x n. With beta 0 c is not read. */
+typedef struct dpar_matmul {
+    int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
+    int32_t transpose_a, transpose_b; /* 1: it lies there as k x m, n x k */
+    int32_t room;                     /* 0 */
+    int64_t m, n, k;                  /* may be 0: c becomes beta c */
+    double alpha, beta;
+    const void *a, *b;
+    void *c;
+    int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
+} dpar_matmul;
+/* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
+/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
+ * other types. Local. */
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
+
+/* ---- what layers share ---- */
+
+typedef struct dpar_tensor {
+    dpar_comm *comm;
+    int32_t type;      /* DPAR_F64 or DPAR_F32 */
+    dpar_split tokens; /* all tokens of a step; sequence parallel: which of them a rank has, one run
+                          after the other (CHUNK, EVEN, FLOOR, RAGGED) */
+    int64_t *counts;   /* sequence parallel: room for comm->size numbers, untouched by others while
+                          a function runs; else NULL */
+    dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
+    void *user;
+} dpar_tensor;
+/* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
+ * E_ARG with a sentence. Local. */
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why);
+/* Tokens that a rank has outside of a pair: of all of them, or its share. Local. */
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank);
+
+/* ---- linear layers: y = x w^T + bias ---- */
+
+enum {
+    DPAR_COLUMN, /* each rank has some of the outputs: x is whole */
+    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+};
+/* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
+ * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
+typedef struct dpar_linear {
+    int32_t kind;
+    int32_t room;    /* 0 */
+    int64_t in, out; /* of this rank's weight */
+} dpar_linear;
+
+/* n is all tokens; own is dpar_tensor_tokens of the rank, n itself where not sequence parallel. */
+typedef struct dpar_linear_arrays {
+    const void *w;    /* [out][in] */
+    const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
+    const void *x;    /* column: [own][in]; row: [n][in] */
+    void *y;          /* column: [n][out]; row: [own][out] */
+    const void *dy;   /* as y */
+    void *dx;         /* as x; NULL: not wanted (weights alone, the first layer) */
+    void *dw;         /* as w; NULL: not wanted (inputs alone: zero-bubble schedules) */
+    void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
+    void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
+                         row: [n][out], forward the part of y, backward the dy of all */
+    void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
+    int32_t kept;     /* 1: `whole` holds already what would be gathered: column: since forward, or
+                         another layer's that reads the same x; row: backward, the call for dx, when
+                         that for dw comes later */
+    int32_t add;      /* 1: dw and dbias are added to (micro-batches) */
+    int32_t add_dx;   /* column: 1: dx (sequence parallel: whole_dx) holds the parts of layers that
+                         read the same x, */
+    int32_t open;     /* and 1: others follow: no collective yet */
+} dpar_linear_arrays;
+
+/* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
+ * reduce-scatter. The bias is added last, once. */
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a);
+/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
+ * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
+ * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress. */
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a);
+
+/* Between a column layer and one that wants all features: out[rows][n] from the ranks' pieces
+ * in[rows][own], n = features->count, cut as `features` says (by any rule); the gradient's way back
+ * is dpar_features_slice. scratch: rows x n elements. One all-gather of rows x n. counts: of
+ * comm->size numbers. */
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts);
+/* The rank's own features of all: what a row layer takes of an x that is whole; its gradient's way
+ * back is dpar_features_gather. Local. */
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out);
+
+/* ---- vocabulary ---- */
+
+/* y[token] = table[id of the token]: a rank has rows dpar_vocab_rows of the table (heads.h says
+ * which), looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
+ * reduce-scatter. ids: of all n tokens, the same on all ranks. y: [own][width]; whole: sequence
+ * parallel: [n][width], else NULL. The same bits on any number of ranks. E_ARG for an id that does
+ * not exist. */
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole);
+/* dtable[row] = the sum of dy over its tokens, in their order (add: added to what is there); rows
+ * without a token and padding become 0. Nothing travels, or an all-gather of n width into `whole`.
+ * The same bits on any number of ranks. */
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole);
+
+/* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
+ * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
+typedef struct dpar_cross_entropy {
+    dpar_vocab
+        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    double smoothing; /* 0 .. 1 */
+    double z;
+    int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0
+                       (torch's -100) are never counted: their loss and gradient are 0 */
+    int32_t room;   /* 0 */
+} dpar_cross_entropy;
+typedef struct dpar_cross_entropy_sum {
+    double loss, z; /* sums over tokens: without, and of, z lse^2 */
+    int64_t tokens; /* that counted */
+} dpar_cross_entropy_sum;
+/* Bytes of scratch. Local. */
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
+/* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,
+ * the same on all ranks. One all-gather of three numbers a token: the largest logit of the rank,
+ * the sum of exponentials below it, its part of the target's share: 12 bytes (f64: 24). Of these
+ * the ranks compute the same bits; sums over the vocabulary are in f64. lse (n doubles) is for
+ * backward; loss (n doubles, z-loss included; may be NULL). Equal on all ranks: sum it over data
+ * parallel ones only. E_ARG for a target that does not exist. */
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch);
+/* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
+ * for their mean. Local. */
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale);
+
+/* ---- attention heads ---- */
+
+/* Attention needs no function of its own: a column layer of the fused weight's rows that
+ * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
+ * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
+ * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
+ * nothing to add up. As dpar_comm_split. */
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
+/* Adds the gradients of key and value rows over them: dw [(queries + 2 groups) width][in], queries
+ * first, and its dbias (or NULL). Once a step, after the last micro-batch. An all-reduce of 2 width
+ * in and one of 2 width elements; no other rank has anything to do. */
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias);
+
+/* ---- random numbers ---- */
+
+/* A dense piece of a whole array, and the stream that the whole array is filled from. Ranks that
+ * hold the same elements (dropout on activations that all have) draw the same numbers, others
+ * different ones, as one rank would: no state to keep apart. */
+typedef struct dpar_random_piece {
+    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
+    int64_t rows, columns; /* of the piece */
+    int64_t row, column;   /* where it begins in the whole array, */
+    int64_t width;         /* whose rows have so many */
+} dpar_random_piece;
+/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
+ * the same call. 0 <= p < 1. type: F64, F32. Local, as the two below. */
+DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
+                                  void *y);
+/* Uniform ones between lo and hi. */
+DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
+                               void *y);
+/* Normal ones. */
+DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                      double deviation, void *y);
+
+#endif
