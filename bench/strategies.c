@@ -115,17 +115,19 @@ static dpar_status ddp_open(job *j)
     for (int32_t i = 0; i < r->n; i++) {
         numel[i] = r->numel;
     }
+    o.params = r->n;
+    o.numel = numel;
     o.type = DPAR_F32;
     o.narrow = r->narrow;
     o.wire = DPAR_BF16;
     o.scatter = r->scatter;
     o.finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;
-    st = dpar_ddp_bytes(j->c, r->n, numel, &o, &bytes, &j->why);
+    st = dpar_ddp_bytes(j->c, &o, &bytes, &j->why);
     if (st == DPAR_OK) {
         void *at = room(j, r->n * r->numel * 4 + MIB);
         (void)at;
-        st = dpar_ddp_init(room(j, bytes), bytes, j->c, r->n, numel, &o, &j->ddp, &j->why);
+        st = dpar_ddp_init(room(j, bytes), bytes, j->c, &o, &j->ddp, &j->why);
     }
     free(numel);
     return st;
@@ -137,7 +139,7 @@ static void ddp_rewrite(job *j)
         fill(j->block[0], (j->r->n * j->r->numel * 4 + MIB) / 4, own_value(j));
     }
     for (int32_t i = 0; i < j->r->n; i++) {
-        fill(dpar_ddp_gradient(j->ddp, i), j->r->numel, own_value(j));
+        fill(dpar_ddp_gradient(j->ddp, i, NULL), j->r->numel, own_value(j));
     }
 }
 
@@ -147,7 +149,7 @@ static dpar_status ddp_strategy(job *j)
     for (int32_t i = j->r->n - 1; i >= 0 && st == DPAR_OK; i--) {
         st = dpar_ddp_ready(j->ddp, i);
     }
-    return st == DPAR_OK ? dpar_ddp_finish(j->ddp) : st;
+    return st == DPAR_OK ? dpar_ddp_end(j->ddp) : st;
 }
 
 /* The same collectives of the same memory, posted one after the other. With a narrow wire: of that
@@ -155,11 +157,12 @@ static dpar_status ddp_strategy(job *j)
 static dpar_status ddp_bare(job *j)
 {
     const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, each = j->r->narrow ? 2 : 4;
-    unsigned char *all = (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_buffer(j->ddp));
+    unsigned char *all =
+        (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_bucket(j->ddp, 0, NULL));
     dpar_bucket b;
     int32_t k;
     dpar_status st = DPAR_OK;
-    for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) && st == DPAR_OK; k++) {
+    for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL && st == DPAR_OK; k++) {
         unsigned char *data = all + b.lo * each;
         const int64_t share = (b.hi - b.lo) / j->c->size;
         st = j->r->scatter
@@ -174,8 +177,8 @@ static int64_t ddp_wrong(job *j)
 {
     int64_t wrong = 0;
     dpar_bucket b;
-    const float *all = (const float *)dpar_ddp_buffer(j->ddp);
-    for (int32_t k = 0; dpar_ddp_bucket(j->ddp, k, &b); k++) {
+    const float *all = (const float *)dpar_ddp_bucket(j->ddp, 0, NULL);
+    for (int32_t k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL; k++) {
         const int64_t share = j->r->scatter ? (b.hi - b.lo) / j->c->size : b.hi - b.lo;
         const int64_t lo = b.lo + (j->r->scatter ? share * j->c->rank : 0);
         for (int64_t i = lo; i < lo + share; i++) { /* (1 + 2) / 2; padding is 0 */

@@ -107,10 +107,12 @@ static void open_ddp(model *n)
     dpar_why why;
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
+    o.params = n->params;
+    o.numel = n->numel;
     o.type = DPAR_F32;
     o.first_bytes = o.bucket_bytes = 32768; /* so small a model would be one bucket */
-    right(dpar_ddp_bytes(n->c, n->params, n->numel, &o, &bytes, &why), why.text);
-    right(dpar_ddp_init(keep_plan(n, bytes), bytes, n->c, n->params, n->numel, &o, &n->ddp, &why),
+    right(dpar_ddp_bytes(n->c, &o, &bytes, &why), why.text);
+    right(dpar_ddp_init(keep_plan(n, bytes), bytes, n->c, &o, &n->ddp, &why),
           why.text);
     for (int i = 0; i < n->params; i++) {
         n->weight[i] = keep<float>(n, n->numel[i]);
@@ -210,7 +212,7 @@ template <class W> static const W *weight_of(const model *n, int i)
 static float *gradient_of(const model *n, int i)
 {
     return (float *)(n->fsdp != NULL ? dpar_fsdp_gradient(n->fsdp, i)
-                                     : dpar_ddp_gradient(n->ddp, i));
+                                     : dpar_ddp_gradient(n->ddp, i, NULL));
 }
 
 static void before(model *n, int u, int direction)
@@ -322,7 +324,7 @@ template <class W> static void train_step(model *n, int64_t step)
         right(n->fsdp != NULL ? dpar_fsdp_begin(n->fsdp, last) : dpar_ddp_begin(n->ddp, last),
               n->c->why.text);
         forward_backward<W>(n, step, part);
-        right(n->fsdp != NULL ? dpar_fsdp_finish(n->fsdp) : dpar_ddp_finish(n->ddp),
+        right(n->fsdp != NULL ? dpar_fsdp_finish(n->fsdp) : dpar_ddp_end(n->ddp),
               n->c->why.text);
     }
     if (n->fsdp == NULL) {

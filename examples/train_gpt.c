@@ -422,9 +422,11 @@ static dpar_status open_ddp(trainer *t, store *s)
     void *plan;
     dpar_status st;
     memset(&o, 0, sizeof o);
+    o.params = s->params;
+    o.numel = s->numel;
     o.type = GPT_TYPE;
     o.sum = 1;
-    st = dpar_ddp_bytes(s->all, s->params, s->numel, &o, &bytes, &t->why);
+    st = dpar_ddp_bytes(s->all, &o, &bytes, &t->why);
     plan = st == DPAR_OK ? take_plan(t, bytes) : NULL;
     if (plan == NULL) {
         return st == DPAR_OK ? DPAR_E_MEMORY : st;
@@ -441,7 +443,7 @@ static dpar_status open_ddp(trainer *t, store *s)
         gpt_zero(t->g, s->array[i], sum);
     }
     t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_init(plan, bytes, s->all, s->params, s->numel, &o, &s->ddp, &t->why);
+    return dpar_ddp_init(plan, bytes, s->all, &o, &s->ddp, &t->why);
 }
 
 static dpar_fsdp_options fsdp_options(const trainer *t, int table)
@@ -597,7 +599,7 @@ static void see_gradients(const trainer *t, int32_t layer, view *v)
         if (k >= 0) {
             const store *s = &t->stores[k];
             v->gradient[slot] = k == TABLE       ? t->tied
-                                : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i)
+                                : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i, NULL)
                                                  : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i);
         }
     }
@@ -717,7 +719,7 @@ static dpar_status finish_pass(trainer *t)
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
         const store *s = &t->stores[k];
-        st = s->ddp != NULL    ? dpar_ddp_finish(s->ddp)
+        st = s->ddp != NULL    ? dpar_ddp_end(s->ddp)
              : s->fsdp != NULL ? dpar_fsdp_finish(s->fsdp)
                                : DPAR_OK;
     }
@@ -734,9 +736,9 @@ static dpar_status reduce_table(trainer *t)
     }
     if (s->ddp != NULL) {
         st = dpar_ddp_begin(s->ddp, 1);
-        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0), t->tied, t->tied_count);
+        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0, NULL), t->tied, t->tied_count);
         st = st == DPAR_OK ? dpar_ddp_ready(s->ddp, 0) : st;
-        return st == DPAR_OK ? dpar_ddp_finish(s->ddp) : st;
+        return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
     st = st == DPAR_OK ? dpar_fsdp_before(s->fsdp, 0, DPAR_BACKWARD) : st;
@@ -1033,7 +1035,7 @@ static dpar_status squares_of(const trainer *t, const store *s, double *sum)
             continue;
         }
         if (s->ddp != NULL) {
-            st = add_squares(t, dpar_ddp_gradient(s->ddp, i), s->numel[i], GPT_TYPE, sum);
+            st = add_squares(t, dpar_ddp_gradient(s->ddp, i, NULL), s->numel[i], GPT_TYPE, sum);
         } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
             int64_t count;
             int32_t type;
@@ -1084,7 +1086,7 @@ static dpar_status update(trainer *t, store *s, double rate, double factor)
         memset(&piece, 0, sizeof piece);
         memset(&o, 0, sizeof o);
         piece.weight = s->array[DPAR_FSDP_MASTER] + s->of[i].start;
-        piece.gradient = dpar_ddp_gradient(s->ddp, i);
+        piece.gradient = dpar_ddp_gradient(s->ddp, i, NULL);
         piece.m = s->array[DPAR_FSDP_MOMENT_1] + s->of[i].start;
         piece.v = s->array[DPAR_FSDP_MOMENT_2] + s->of[i].start;
         piece.weight_type = piece.gradient_type = GPT_TYPE;

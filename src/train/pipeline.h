@@ -81,7 +81,7 @@ typedef struct dpar_pipeline_options {
 
     dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
     dpar_stage_pair both;                             /* NULL: forward, then backward or input */
-    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it (ready,
+    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready,
                                             of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
     dpar_stage_work unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all */

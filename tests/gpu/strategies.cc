@@ -127,9 +127,9 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
     int64_t bytes = 0, n = 0;
     void *memory, *at = NULL;
     int m, k;
-    right(dpar_ddp_bytes(c, PARAMS, numel, o, &bytes, &why), why.text);
+    right(dpar_ddp_bytes(c, o, &bytes, &why), why.text);
     memory = room(bytes);
-    right(dpar_ddp_init(memory, bytes, c, PARAMS, numel, o, &d, &why), why.text);
+    right(dpar_ddp_init(memory, bytes, c, o, &d, &why), why.text);
     if (on_device) {
         right(dpar_comm_alloc(c, (int64_t)sizeof numbers, &at), c->why.text);
         staged = (float *)at;
@@ -138,7 +138,7 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
     for (m = 0; m < 2; m++) {
         right(dpar_ddp_begin(d, m == 1), c->why.text);
         for (k = PARAMS - 1; k >= 0; k--) {
-            float *g = (float *)dpar_ddp_gradient(d, k);
+            float *g = (float *)dpar_ddp_gradient(d, k, NULL);
             int64_t i;
             for (i = 0; i < numel[k]; i++) {
                 numbers[i] = number(i + 5000 * k, c->rank, m);
@@ -161,13 +161,13 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
             }
             right(dpar_ddp_ready(d, k), c->why.text);
         }
-        right(dpar_ddp_finish(d), c->why.text);
+        right(dpar_ddp_end(d), c->why.text);
     }
     for (k = 0; k < PARAMS; k++) {
         if (on_device && numel[k] > 0) {
-            download(to + n, dpar_ddp_gradient(d, k), numel[k] * 4);
+            download(to + n, dpar_ddp_gradient(d, k, NULL), numel[k] * 4);
         } else if (numel[k] > 0) {
-            memcpy(to + n, dpar_ddp_gradient(d, k), (size_t)numel[k] * 4);
+            memcpy(to + n, dpar_ddp_gradient(d, k, NULL), (size_t)numel[k] * 4);
         }
         n += numel[k];
     }
@@ -187,6 +187,8 @@ static int ddp(dpar_comm *host, void *arg)
     for (way = 0; way < 4; way++) {
         dpar_ddp_options o;
         memset(&o, 0, sizeof o);
+        o.params = PARAMS;
+        o.numel = numel;
         o.type = DPAR_F32;
         o.sum = way == 1;
         o.narrow = way == 2;

@@ -484,7 +484,8 @@ static void open_model(model *m, uint64_t seed)
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
     reference_open(m, seed);
     for (i = 0; i < m->params; i++) {
-        CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)), DPAR_OK);
+        CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)),
+                  DPAR_OK);
     }
 }
 
@@ -1079,7 +1080,8 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
             for (e = 0; e < chain_numel(l, j); e++) {
                 float_put(values, e, o.type, p.w[l][j][e]);
             }
-            CHECK_INT(set_to(f, 2 * l + j, values, numel[2 * l + j] * dpar_type_bytes(o.type)), DPAR_OK);
+            CHECK_INT(set_to(f, 2 * l + j, values, numel[2 * l + j] * dpar_type_bytes(o.type)),
+                      DPAR_OK);
         }
     }
     for (t = 1; t <= STEPS; t++) {
@@ -1165,10 +1167,12 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_optio
     dpar_why why;
     dpar_status st;
     memset(&of_ddp, 0, sizeof of_ddp);
+    of_ddp.params = 3;
+    of_ddp.numel = numel;
     of_ddp.type = DPAR_F32;
     if (c->size > 1) {
         st = c->rank == c->size - 1
-                 ? dpar_ddp_init(memory, bytes, c, 3, numel, &of_ddp, &d, &why)
+                 ? dpar_ddp_init(memory, bytes, c, &of_ddp, &d, &why)
                  : dpar_fsdp_init(memory, bytes, c, NULL, 3, params_of, numel, o, &f, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);

@@ -536,7 +536,7 @@ static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->reduced[t->action.stage]++;
     if (j->ddp != NULL || j->fsdp != NULL) {
-        g = j->ddp != NULL ? dpar_ddp_gradient(j->ddp, q) : dpar_fsdp_gradient(j->fsdp, q);
+        g = j->ddp != NULL ? dpar_ddp_gradient(j->ddp, q, NULL) : dpar_fsdp_gradient(j->fsdp, q);
     }
     launch(j, t, NULL, (double *)g, reduce_turn);
     return j->ddp != NULL    ? dpar_ddp_ready(j->ddp, q)
@@ -1066,23 +1066,24 @@ static void replicas(dpar_comm *c)
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
     }
     memset(&how, 0, sizeof how);
+    how.params = l.s.chain;
+    how.numel = numel;
     how.type = DPAR_F64;
     how.sum = 1;
     how.unused = 1;
     how.bucket_bytes = how.first_bytes = 8;
-    CHECK_INT(dpar_ddp_bytes(pair, l.s.chain, numel, &how, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_bytes(pair, &how, &bytes, &why), DPAR_OK);
     at = zeroed_aligned(bytes, &memory);
-    CHECK_INT(ON_DEVICE(dpar_ddp_init(at, bytes, pair, l.s.chain, numel, &how, &j->ddp, &why)),
-              DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_ddp_init(at, bytes, pair, &how, &j->ddp, &why)), DPAR_OK);
     (void)ON_DEVICE((dpar_ddp_zero(j->ddp), 0));
     CHECK_INT(ON_DEVICE(dpar_ddp_begin(j->ddp, 1)), DPAR_OK);
     whole(j, &o);
-    CHECK_INT(ON_DEVICE(dpar_ddp_finish(j->ddp)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_ddp_end(j->ddp)), DPAR_OK);
     serial(l.s.chain, l.s.micros, 1, 1, &expected);
     for (q = 0; q < l.s.chain; q++) {
         double got[WIDE] = {0.0};
         if (numel[q] > 0) {
-            device_read(got, dpar_ddp_gradient(j->ddp, q), numel[q] * 8);
+            device_read(got, dpar_ddp_gradient(j->ddp, q, NULL), numel[q] * 8);
         }
         for (i = 0; i < numel[q]; i++) { /* both replicas had the same */
             CHECK(got[i] == 2.0 * small(expected.weight[q][i]));

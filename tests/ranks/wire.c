@@ -161,17 +161,20 @@ static void parameters_of(const plan *p, int32_t stage, parameters *a)
 static const char *const dense = "gpt:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4";
 
 static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters *a,
-                    const dpar_ddp_options *o)
+                    const dpar_ddp_options *how)
 {
+    dpar_ddp_options o = *how;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_bucket b;
     int64_t bytes = 0, elements = 0;
     int32_t i, m;
     void *whole, *memory;
-    CHECK_INT(dpar_ddp_bytes(g, a->params, a->numel, o, &bytes, &why), DPAR_OK);
+    o.params = a->params;
+    o.numel = a->numel;
+    CHECK_INT(dpar_ddp_bytes(g, &o, &bytes, &why), DPAR_OK);
     memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_ddp_init(memory, bytes, g, a->params, a->numel, o, &d, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, g, &o, &d, &why), DPAR_OK);
     memset(g->sent, 0, sizeof g->sent);
     dpar_ddp_zero(d);
     for (m = 0; m < MICROS; m++) {
@@ -179,12 +182,12 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
         for (i = a->params - 1; i >= 0; i--) {
             CHECK_INT(dpar_ddp_ready(d, i), DPAR_OK);
         }
-        CHECK_INT(dpar_ddp_finish(d), DPAR_OK);
+        CHECK_INT(dpar_ddp_end(d), DPAR_OK);
     }
-    for (i = 0; dpar_ddp_bucket(d, i, &b); i++) {
+    for (i = 0; dpar_ddp_bucket(d, i, &b) != NULL; i++) {
         elements += b.hi - b.lo;
     }
-    CHECK(o->align == 1 ? elements == a->all : elements > a->all);
+    CHECK(o.align == 1 ? elements == a->all : elements > a->all);
     /* padding travels, too: it is the difference, and all of it */
     counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_ALL_REDUCE,
                2 * (c->size - 1) * (elements - a->all) * 4);
