@@ -213,11 +213,13 @@ static dpar_status fsdp_open(job *j)
     o.assigned = !j->r->scatter;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_SGD;
-    st = dpar_fsdp_bytes(RANKS, UNITS, params_of, numel, &o, &size, &j->why);
+    o.units = UNITS;
+    o.params_of = params_of;
+    o.numel = numel;
+    st = dpar_fsdp_bytes(RANKS, &o, &size, &j->why);
     if (st == DPAR_OK) {
         void *plan = room(j, size.plan);
-        st = dpar_fsdp_init(plan, size.plan, j->c, NULL, UNITS, params_of, numel, &o, &j->fsdp,
-                            &j->why);
+        st = dpar_fsdp_init(plan, size.plan, j->c, &o, &j->fsdp, &j->why);
     }
     for (int32_t i = 0; i < 4; i++) { /* weights, gradients, whole or shards */
         (void)room(j, UNITS * fsdp_bytes(j));
@@ -236,7 +238,7 @@ static void fsdp_compute(job *j, int32_t u, int backward)
 {
     const int64_t last = j->r->numel - 1;
     const void *w = dpar_fsdp_weight(j->fsdp, u);
-    void *g = backward ? dpar_fsdp_gradient(j->fsdp, u) : NULL;
+    void *g = backward ? dpar_fsdp_gradient(j->fsdp, u, NULL) : NULL;
     j->gradient[u] = g != NULL ? g : j->gradient[u];
     if (j->r->narrow) { /* 3, 1 and 2 as bf16 */
         const uint16_t *v = (const uint16_t *)w;
@@ -259,21 +261,21 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
     dpar_status st = dpar_fsdp_begin(f, last_one);
     int32_t u;
     for (u = 0; u < UNITS && st == DPAR_OK; u++) {
-        st = dpar_fsdp_before(f, u, DPAR_FORWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_FORWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 0);
-            st = dpar_fsdp_after(f, u, DPAR_FORWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_FORWARD);
         }
     }
     for (u = UNITS - 1; u >= 0 && st == DPAR_OK; u--) {
-        st = dpar_fsdp_before(f, u, DPAR_BACKWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 1);
-            st = dpar_fsdp_after(f, u, DPAR_BACKWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
         }
         st = st == DPAR_OK ? dpar_fsdp_ready(f, u) : st;
     }
-    return st == DPAR_OK ? dpar_fsdp_finish(f) : st;
+    return st == DPAR_OK ? dpar_fsdp_end(f) : st;
 }
 
 /* What lies in the memory of gradients before backward: its reduction leaves it there, so that all

@@ -133,10 +133,12 @@ static void open_fsdp(model *n)
     o.compute = n->s->bf16 ? DPAR_BF16 : DPAR_F32;
     o.prefetch = 1;
     o.optimizer = n->optimizer;
-    right(dpar_fsdp_bytes(n->c->size, n->units, n->params_of, n->numel, &o, &sizes, &why),
+    o.units = n->units;
+    o.params_of = n->params_of;
+    o.numel = n->numel;
+    right(dpar_fsdp_bytes(n->c->size, &o, &sizes, &why),
           why.text);
-    right(dpar_fsdp_init(keep_plan(n, sizes.plan), sizes.plan, n->c, NULL, n->units, n->params_of,
-                         n->numel, &o, &n->fsdp, &why),
+    right(dpar_fsdp_init(keep_plan(n, sizes.plan), sizes.plan, n->c, &o, &n->fsdp, &why),
           why.text);
 }
 
@@ -166,7 +168,7 @@ static void open_model(model *n)
 {
     n->units = (int32_t)n->s->blocks + 2;
     n->rows = (int64_t)(n->s->batch / n->s->micros) / n->c->size;
-    n->optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&n->optimizer, DPAR_ADAMW);
     for (int u = 0; u < n->units; u++) {
         n->params_of[u] = u == 0 ? 1 : 2;
         n->numel[first_of(u)] = u == 0 ? VOCABULARY * EMBED : outs_of(n, u) * WIDTH;
@@ -211,18 +213,18 @@ template <class W> static const W *weight_of(const model *n, int i)
 
 static float *gradient_of(const model *n, int i)
 {
-    return (float *)(n->fsdp != NULL ? dpar_fsdp_gradient(n->fsdp, i)
+    return (float *)(n->fsdp != NULL ? dpar_fsdp_gradient(n->fsdp, i, NULL)
                                      : dpar_ddp_gradient(n->ddp, i, NULL));
 }
 
 static void before(model *n, int u, int direction)
 {
-    right(n->fsdp != NULL ? dpar_fsdp_before(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
+    right(n->fsdp != NULL ? dpar_fsdp_unshard(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
 }
 
 static void after(model *n, int u, int direction)
 {
-    right(n->fsdp != NULL ? dpar_fsdp_after(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
+    right(n->fsdp != NULL ? dpar_fsdp_reshard(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
 }
 
 /* The kernels that compute the gradients of unit u have been launched. */
@@ -324,14 +326,14 @@ template <class W> static void train_step(model *n, int64_t step)
         right(n->fsdp != NULL ? dpar_fsdp_begin(n->fsdp, last) : dpar_ddp_begin(n->ddp, last),
               n->c->why.text);
         forward_backward<W>(n, step, part);
-        right(n->fsdp != NULL ? dpar_fsdp_finish(n->fsdp) : dpar_ddp_end(n->ddp),
+        right(n->fsdp != NULL ? dpar_fsdp_end(n->fsdp) : dpar_ddp_end(n->ddp),
               n->c->why.text);
     }
     if (n->fsdp == NULL) {
         update_all(n, step);
     } else {
         right(dpar_fsdp_norm(n->fsdp, &norm), n->c->why.text);
-        right(dpar_fsdp_step(n->fsdp, n->s->rate, dpar_clip_factor(norm, n->s->clip)),
+        right(dpar_fsdp_step(n->fsdp, n->s->rate, dpar_optimizer_clip(norm, n->s->clip)),
               n->c->why.text);
     }
 }

@@ -446,10 +446,15 @@ static dpar_status open_ddp(trainer *t, store *s)
     return dpar_ddp_init(plan, bytes, s->all, &o, &s->ddp, &t->why);
 }
 
-static dpar_fsdp_options fsdp_options(const trainer *t, int table)
+static dpar_fsdp_options fsdp_options(const trainer *t, const store *s)
 {
+    const int table = s == &t->stores[TABLE];
     dpar_fsdp_options o;
     memset(&o, 0, sizeof o);
+    o.units = s->units;
+    o.params_of = s->params_of;
+    o.numel = s->numel;
+    o.replicas = s->across;
     o.zero = (int32_t)t->s->zero;
     o.gradient = GPT_TYPE;
     o.type = t->s->pure ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
@@ -457,7 +462,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
     o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
     o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
     o.sum = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     o.optimizer.decay = t->s->decay;
     o.optimizer.beta2 = 0.95;   /* these two as Llama 2's: with an epsilon of 1e-8 numbers whose */
     o.optimizer.epsilon = 1e-5; /* gradient is all rounding would move as far as the others */
@@ -469,29 +474,29 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
 
 static dpar_status open_fsdp(trainer *t, store *s)
 {
-    const dpar_fsdp_options o = fsdp_options(t, s == &t->stores[TABLE]);
+    const dpar_fsdp_options o = fsdp_options(t, s);
     dpar_fsdp_sizes sizes;
     void *memory;
-    dpar_status st =
-        dpar_fsdp_bytes(s->shard->size, s->units, s->params_of, s->numel, &o, &sizes, &t->why);
+    dpar_status st = dpar_fsdp_bytes(s->shard->size, &o, &sizes, &t->why);
     if (st != DPAR_OK) {
         return st;
     }
     memory = take_plan(t, sizes.plan);
     t->registered += sizes.registered;
     return memory == NULL ? DPAR_E_MEMORY
-                          : dpar_fsdp_init(memory, sizes.plan, s->shard, s->across, s->units,
-                                           s->params_of, s->numel, &o, &s->fsdp, &t->why);
+                          : dpar_fsdp_init(memory, sizes.plan, s->shard, &o, &s->fsdp, &t->why);
 }
 
 /* Parameter i of a store becomes `values`, for which there is room in the model's memory. */
 static dpar_status set_parameter(trainer *t, store *s, int32_t i, gpt_real *values, gpt_real *there)
 {
+    int32_t type = GPT_TYPE;
     if (s->ddp != NULL) {
         bring(t, s->array[0] + s->of[i].start, values, s->numel[i], GPT_TYPE);
         return DPAR_OK;
     }
-    bring(t, there, values, s->numel[i], dpar_fsdp_state_type(s->fsdp, DPAR_FSDP_MASTER));
+    (void)dpar_fsdp_state(s->fsdp, DPAR_FSDP_MASTER, 0, NULL, &type);
+    bring(t, there, values, s->numel[i], type);
     return dpar_fsdp_set(s->fsdp, i, there);
 }
 
@@ -503,7 +508,7 @@ static dpar_status open_store(trainer *t, int32_t k)
     gpt_real *values;
     void *there = NULL;
     dpar_status st, room;
-    s->optimizer = fsdp_options(t, 0).optimizer;
+    s->optimizer = fsdp_options(t, s).optimizer;
     st = t->s->zero < 1 ? open_ddp(t, s) : open_fsdp(t, s);
     for (i = 0; i < s->params; i++) {
         most = s->numel[i] > most ? s->numel[i] : most;
@@ -600,7 +605,7 @@ static void see_gradients(const trainer *t, int32_t layer, view *v)
             const store *s = &t->stores[k];
             v->gradient[slot] = k == TABLE       ? t->tied
                                 : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i, NULL)
-                                                 : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i);
+                                                 : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i, NULL);
         }
     }
 }
@@ -652,7 +657,7 @@ static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view 
         if (u >= 0 && s->fsdp != NULL) {
             const int first = backward && k != TABLE && !s->opened[u];
             s->opened[u] |= first;
-            st = dpar_fsdp_before(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
+            st = dpar_fsdp_unshard(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
         }
     }
     if (st == DPAR_OK) {
@@ -668,7 +673,7 @@ static dpar_status close_layer(trainer *t, int32_t layer)
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         if (t->unit[k][layer] >= 0 && t->stores[k].fsdp != NULL) {
-            st = dpar_fsdp_after(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
+            st = dpar_fsdp_reshard(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
         }
     }
     return st;
@@ -720,7 +725,7 @@ static dpar_status finish_pass(trainer *t)
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
         const store *s = &t->stores[k];
         st = s->ddp != NULL    ? dpar_ddp_end(s->ddp)
-             : s->fsdp != NULL ? dpar_fsdp_finish(s->fsdp)
+             : s->fsdp != NULL ? dpar_fsdp_end(s->fsdp)
                                : DPAR_OK;
     }
     return st;
@@ -741,13 +746,13 @@ static dpar_status reduce_table(trainer *t)
         return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
-    st = st == DPAR_OK ? dpar_fsdp_before(s->fsdp, 0, DPAR_BACKWARD) : st;
+    st = st == DPAR_OK ? dpar_fsdp_unshard(s->fsdp, 0, DPAR_BACKWARD) : st;
     if (st == DPAR_OK) {
-        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0), t->tied, t->tied_count);
-        st = dpar_fsdp_after(s->fsdp, 0, DPAR_BACKWARD);
+        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0, NULL), t->tied, t->tied_count);
+        st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_BACKWARD);
     }
     st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
-    return st == DPAR_OK ? dpar_fsdp_finish(s->fsdp) : st;
+    return st == DPAR_OK ? dpar_fsdp_end(s->fsdp) : st;
 }
 
 /* What of the kept the host reaches too: that of the task's slot. */
@@ -1039,7 +1044,8 @@ static dpar_status squares_of(const trainer *t, const store *s, double *sum)
         } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
             int64_t count;
             int32_t type;
-            const char *at = (const char *)dpar_fsdp_reduced(s->fsdp, q->unit, &count, &type);
+            const char *at =
+                (const char *)dpar_fsdp_state(s->fsdp, DPAR_FSDP_GRADIENT, q->unit, &count, &type);
             st =
                 add_squares(t, at + piece.in_shard * dpar_type_bytes(type), piece.count, type, sum);
         }
@@ -1147,7 +1153,7 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         store *one = &t->stores[k];
         if (one->params > 0) {
-            st = update(t, one, rate_at(s, step), dpar_clip_factor(*norm, s->clip));
+            st = update(t, one, rate_at(s, step), dpar_optimizer_clip(*norm, s->clip));
         }
     }
     return st == DPAR_OK ? loss_of(t, scale, loss) : st;

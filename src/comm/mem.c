@@ -241,7 +241,7 @@ static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
     if (c->squares == NULL || c->factor == NULL) {
         return DPAR_E_ARG;
     }
-    *c->factor = c->scale * dpar_clip_factor(dpari_elements_sqrt(*c->squares), c->limit);
+    *c->factor = c->scale * dpar_optimizer_clip(dpari_elements_sqrt(*c->squares), c->limit);
     return DPAR_OK;
 }
 
@@ -273,10 +273,11 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
-    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
     uint16_t *high = (uint16_t *)all->weight;
     float w[DPARI_ELEMENTS];
-    dpar_status st = DPAR_OK;
+    int32_t type = 0;
+    dpar_status st = dpar_optimizer_check(o->optimizer, DPAR_F32, NULL, &type, NULL);
+    const int64_t moment = dpar_type_bytes(type);
     int64_t i;
     for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
         dpar_optimizer_piece p = *all;

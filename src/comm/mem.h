@@ -95,7 +95,7 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_clip_factor(sqrt(*squares), limit). May be the same double. */
+/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). May be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;

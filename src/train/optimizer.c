@@ -6,44 +6,16 @@
 #include "../base/type.h"
 #include "../comm/elements.h"
 
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_ADAMW;
-    o.beta1 = 0.9;
-    o.beta2 = 0.999;
-    o.epsilon = 1e-8;
-    o.decay = 0.01;
-    return o;
-}
-
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
-{
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_SGD;
-    o.momentum = momentum;
-    return o;
-}
-
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
-{
-    if (o == NULL) {
-        return 0;
+    dpari_zero(o, sizeof *o);
+    o->kind = kind;
+    if (kind == DPAR_ADAMW) {
+        o->beta1 = 0.9;
+        o->beta2 = 0.999;
+        o->epsilon = 1e-8;
+        o->decay = 0.01;
     }
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
-}
-
-DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
-{
-    if (o == NULL || !dpari_is_float(weight_type)) {
-        return -1;
-    }
-    if (o->moment_type == 0) {
-        return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    }
-    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : -1;
 }
 
 /* Within 0 and below 1. */
@@ -52,7 +24,8 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -79,6 +52,24 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
     if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
                          0, 0);
+    }
+    if (!dpari_is_float(weight_type)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: weights of type #: f64, f32, bf16 or f16",
+                         weight_type, 0, 0, 0);
+    }
+    if (o->moment_type != 0 && weight_type == DPAR_F64) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: moments in bf16 (type #) beside weights in f64 (type #): "
+                         "beside f32, bf16 or f16",
+                         o->moment_type, weight_type, 0, 0);
+    }
+    if (moments != NULL) {
+        *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    }
+    if (moment_type != NULL) {
+        *moment_type = o->moment_type != 0       ? o->moment_type
+                       : weight_type == DPAR_F64 ? DPAR_F64
+                                                 : DPAR_F32;
     }
     return DPAR_OK;
 }
@@ -141,7 +132,7 @@ DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
     return sum;
 }
 
-DPAR_API double dpar_clip_factor(double norm, double limit)
+DPAR_API double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
         return 1.0;
@@ -211,12 +202,11 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 {
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
-    const int32_t moments = dpar_optimizer_moments(o);
-    const int32_t type = p == NULL ? -1 : dpar_optimizer_moment_type(o, p->weight_type);
+    int32_t moments = 0, type = 0;
     dpari_optim_now now;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
-        !dpari_is_float(p->gradient_type) ||
+    if (p == NULL || dpar_optimizer_check(o, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+        t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;

@@ -226,10 +226,12 @@ static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
     o.compute = o.gradient = DPAR_BF16;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_SGD;
-    right(dpar_fsdp_bytes(c->size, UNITS, each, sizes_of, &o, &bytes, &why), why.text);
+    o.units = UNITS;
+    o.params_of = each;
+    o.numel = sizes_of;
+    right(dpar_fsdp_bytes(c->size, &o, &bytes, &why), why.text);
     *memory = room(bytes.plan);
-    right(dpar_fsdp_init(*memory, bytes.plan, c, NULL, UNITS, each, sizes_of, &o, &f, &why),
-          why.text);
+    right(dpar_fsdp_init(*memory, bytes.plan, c, &o, &f, &why), why.text);
     return f;
 }
 
@@ -250,13 +252,13 @@ static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float
 /* The weights of unit u as they come, behind what was read before. */
 static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_device, uint16_t *to)
 {
-    right(dpar_fsdp_before(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_unshard(f, u, DPAR_FORWARD), c->why.text);
     if (on_device) {
         download(to, dpar_fsdp_weight(f, u), sizes_of[u] * 2);
     } else {
         memcpy(to, dpar_fsdp_weight(f, u), (size_t)sizes_of[u] * 2);
     }
-    right(dpar_fsdp_after(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_reshard(f, u, DPAR_FORWARD), c->why.text);
     return to + sizes_of[u];
 }
 

@@ -269,8 +269,8 @@ static void registered_from(dpar_comm *c)
 /* A unit's forward or backward; the gradients are what happens to be there. */
 static void fsdp_unit(dpar_fsdp *f, int32_t u, int32_t direction)
 {
-    CHECK_INT(dpar_fsdp_before(f, u, direction), DPAR_OK);
-    CHECK_INT(dpar_fsdp_after(f, u, direction), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, u, direction), DPAR_OK);
+    CHECK_INT(dpar_fsdp_reshard(f, u, direction), DPAR_OK);
     if (direction == DPAR_BACKWARD) {
         CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
     }
@@ -288,28 +288,31 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
         for (u = units - 1; u >= 0; u--) {
             fsdp_unit(f, u, DPAR_BACKWARD);
         }
-        CHECK_INT(dpar_fsdp_finish(f), DPAR_OK);
+        CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_step(f, 1e-3, 1.0), DPAR_OK);
 }
 
 /* Two steps, each with the traffic of the plan; *peak: registered bytes. */
 static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const plan *p,
-                     int32_t stage, const dpar_fsdp_options *o, int64_t *peak,
+                     int32_t stage, const dpar_fsdp_options *how, int64_t *peak,
                      dpar_fsdp_sizes *sizes)
 {
+    dpar_fsdp_options o = *how;
     parameters a;
     dpar_fsdp *f = NULL;
     dpar_why why;
     void *whole, *memory;
     int32_t i;
     parameters_of(p, stage, &a);
-    CHECK_INT(dpar_fsdp_bytes(shard->size, a.units, a.params_of, a.numel, o, sizes, &why), DPAR_OK);
+    o.units = a.units;
+    o.params_of = a.params_of;
+    o.numel = a.numel;
+    o.replicas = replicas;
+    CHECK_INT(dpar_fsdp_bytes(shard->size, &o, sizes, &why), DPAR_OK);
     memory = zeroed_aligned(sizes->plan, &whole);
     registered_from(shard);
-    CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, replicas, a.units, a.params_of, a.numel, o,
-                             &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, &o, &f, &why), DPAR_OK);
     memset(shard->sent, 0, sizeof shard->sent);
     if (replicas) {
         memset(replicas->sent, 0, sizeof replicas->sent);
@@ -405,7 +408,7 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 o.compute = recipes[i].compute;
                 o.gradient = recipes[i].gradient;
                 o.prefetch = 1;
-                o.optimizer = dpar_optimizer_adamw();
+                dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
                 o.optimizer.moment_type = recipes[i].moments;
                 snprintf(strategy, sizeof strategy, "dp=%d,zero=%d,m=%d", (int)c->size, (int)zero,
                          (int)m);
@@ -430,7 +433,7 @@ static void test_once(dpar_comm *c, dpar_comm *g)
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.once = 1;
-    o.optimizer = dpar_optimizer_sgd(0.0);
+    dpar_optimizer_init(&o.optimizer, DPAR_SGD);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=1,m=3", (int)c->size);
     plan_open(&wide, c->size, dense, "fp32", strategy);
     o.zero = 2;
@@ -461,7 +464,7 @@ static void test_hybrid(dpar_comm *c)
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) {
         snprintf(strategy, sizeof strategy, "dp=%d,shard=%d,zero=%d,m=3", (int)c->size, (int)half,
                  (int)o.zero);
@@ -492,7 +495,7 @@ static void test_beside(dpar_comm *c)
     memset(&d, 0, sizeof d);
     d.type = o.type = o.compute = o.gradient = DPAR_F32;
     d.align = o.prefetch = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     for (i = 0; i < 2; i++) {
         /* tp fastest, pp slowest */
         const int32_t color = i == 0 ? c->rank % 2 : c->rank / (c->size / 2);

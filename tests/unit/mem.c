@@ -6,6 +6,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "optimizers.h"
 
 #include <stdlib.h>
 
@@ -420,9 +421,9 @@ static void optimizes(void)
     dpar_optimizer o[5];
     dpar_mem_optimize e;
     int i, k;
-    o[0] = dpar_optimizer_adamw();
-    o[1] = dpar_optimizer_sgd(0.9);
-    o[2] = dpar_optimizer_adamw();
+    o[0] = adamw();
+    o[1] = sgd(0.9);
+    o[2] = adamw();
     o[2].stochastic = 1;
     o[2].seed = 99;
     o[3] = o[0];
