@@ -569,6 +569,7 @@ enum { ROW = 512, EXPERTS = 8, CHOICES = 2 };
 static dpar_status expert_open(job *j)
 {
     dpar_experts layer = {0};
+    dpar_experts_choices choices = {0};
     const int64_t tokens = j->r->numel / (ROW * CHOICES);
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
     int64_t bytes = 0, each = 0, i;
@@ -593,8 +594,9 @@ static dpar_status expert_open(job *j)
              ? dpar_experts_init(room(j, bytes), bytes, j->c, &layer, &j->experts, &j->why)
              : st;
     memory = room(j, each);
-    st = st == DPAR_OK ? dpar_experts_route(j->experts, memory, each, tokens, chosen, NULL,
-                                            &j->route, &j->why)
+    choices.tokens = tokens;
+    choices.chosen = chosen;
+    st = st == DPAR_OK ? dpar_experts_route(j->experts, memory, each, &choices, &j->route, &j->why)
                        : st;
     free(chosen);
     return st;
@@ -608,10 +610,15 @@ static void expert_rewrite(job *j)
 
 static dpar_status expert_strategy(job *j)
 {
-    const dpar_status st = dpar_experts_dispatch(j->experts, j->route, j->block[0], j->block[1]);
-    return st == DPAR_OK ? dpar_experts_combine(j->experts, j->route, j->block[1], j->block[3],
-                                                j->block[4], NULL)
-                         : st;
+    dpar_experts_arrays a = {0};
+    dpar_status st;
+    a.x = j->block[0];
+    a.rows = j->block[1];
+    a.results = a.rows;
+    a.weight = j->block[3];
+    a.y = j->block[4];
+    st = dpar_experts_dispatch(j->experts, j->route, &a);
+    return st == DPAR_OK ? dpar_experts_combine(j->experts, j->route, &a) : st;
 }
 
 static dpar_status expert_bare(job *j)

@@ -438,7 +438,7 @@ typedef struct gpt_kept {
     int32_t *chosen;
     void *routing;
     dpar_experts_routing **route;
-    dpar_gate_load *load;
+    dpar_router_load *load;
     gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
 } gpt_kept;
 
@@ -477,7 +477,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
         k->weight = gpt_take_real(s, n * g->config.choices);
         k->chosen = (int32_t *)gpt_take(s, n * g->config.choices, sizeof(int32_t));
         k->loads = (double *)gpt_take(s, 2 * e + 1, sizeof(double));
-        k->load = (dpar_gate_load *)gpt_take(s, 1, sizeof *k->load);
+        k->load = (dpar_router_load *)gpt_take(s, 1, sizeof *k->load);
         k->route = (dpar_experts_routing **)gpt_take(s, 1, sizeof *k->route);
         k->routing = gpt_take(s, g->routing, 1);
         k->rows = gpt_take_real(r, g->rows * w);
@@ -704,18 +704,42 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
 
 /* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
 
-static inline dpar_gate gpt_gate(const gpt *g, int32_t layer, const gpt_batch *b)
+static inline dpar_router gpt_router(const gpt *g, int32_t layer, const gpt_batch *b)
 {
-    dpar_gate gate;
-    memset(&gate, 0, sizeof gate);
-    gate.experts = g->config.experts;
-    gate.choices = g->config.choices;
-    gate.score = DPAR_GATE_SOFTMAX;
-    gate.normalise = g->config.choices > 1;
-    gate.type = GPT_TYPE;
-    gate.balance = g->config.balance * b->balance;
-    gate.bias = g->config.steer ? g->bias + (layer - 1) * g->config.experts : NULL;
-    return gate;
+    dpar_router r;
+    memset(&r, 0, sizeof r);
+    r.experts = g->config.experts;
+    r.choices = g->config.choices;
+    r.score = DPAR_ROUTER_SOFTMAX;
+    r.normalise = g->config.choices > 1;
+    r.type = GPT_TYPE;
+    r.balance = g->config.balance * b->balance;
+    r.bias = g->config.steer ? g->bias + (layer - 1) * g->config.experts : NULL;
+    return r;
+}
+
+static inline dpar_router_arrays gpt_router_arrays(const gpt *g, const gpt_kept *k)
+{
+    dpar_router_arrays a;
+    memset(&a, 0, sizeof a);
+    a.tokens = g->tokens;
+    a.logits = k->logits;
+    a.chosen = k->chosen;
+    a.weight = k->weight;
+    a.sums = k->loads;
+    a.scratch = g->few;
+    return a;
+}
+
+static inline dpar_experts_arrays gpt_experts_arrays(const gpt_kept *k)
+{
+    dpar_experts_arrays a;
+    memset(&a, 0, sizeof a);
+    a.x = k->h_2;
+    a.rows = k->rows;
+    a.weight = k->weight;
+    a.kept = k->results;
+    return a;
 }
 
 /* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
@@ -723,22 +747,25 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
                                      const gpt_kept *k)
 {
     const int32_t experts = g->config.experts;
-    const dpar_gate gate = gpt_gate(g, layer, b);
+    const dpar_router router = gpt_router(g, layer, b);
+    const dpar_router_arrays a = gpt_router_arrays(g, k);
+    dpar_experts_choices choices;
     dpar_why *why = &g->comms.ep->why;
     int32_t e;
     gpt_apply(g, g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
     gpt_wait(g);
-    GPT_TRY(dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, why));
+    GPT_TRY(dpar_router_forward(&router, &a, why));
     if (g->config.steer || g->config.balance > 0.0) {
-        GPT_TRY(dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
-                                  k->load, g->few));
+        GPT_TRY(dpar_router_balance(&router, g->comms.data, &a, k->load));
         b->balancing += k->load->loss;
         for (e = 0; e < experts; e++) {
             g->load[(layer - 1) * experts + e] += k->load->chosen[e];
         }
     }
-    return dpar_experts_route(g->experts, k->routing, g->routing, g->tokens, k->chosen, k->weight,
-                              k->route, why);
+    choices.tokens = g->tokens;
+    choices.chosen = k->chosen;
+    choices.weight = k->weight;
+    return dpar_experts_route(g->experts, k->routing, g->routing, &choices, k->route, why);
 }
 
 /* What expert e of this rank has of the kept rows; results: where its own go. */
@@ -771,9 +798,10 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
     const int64_t shared = gpt_mine(g, &g->shared);
+    dpar_experts_arrays a = gpt_experts_arrays(k);
     int64_t e;
     GPT_TRY(gpt_choose(g, layer, w, b, k));
-    GPT_TRY(dpar_experts_dispatch(g->experts, *k->route, k->h_2, k->rows));
+    GPT_TRY(dpar_experts_dispatch(g->experts, *k->route, &a));
     for (e = 0; e < g->my_experts; e++) {
         const int64_t m = (*k->route)->count[e], one = e * hidden * n;
         const gpt_kept r = gpt_rows_of(g, k, e);
@@ -785,8 +813,9 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
         gpt_apply(g, m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
     /* Of this rank's hidden features: parts of y, summed over tp at the end. */
-    GPT_TRY(dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
-                                 k->results));
+    a.results = g->expert_rows;
+    a.y = g->part;
+    GPT_TRY(dpar_experts_combine(g->experts, *k->route, &a));
     if (g->config.shared > 0) {
         gpt_apply(g, g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
         if (k->gate != NULL) {
@@ -805,12 +834,14 @@ static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_re
                                              const gpt_pending *p)
 {
     const int64_t n = g->config.width, shared = gpt_mine(g, &g->shared);
-    const dpar_gate gate = gpt_gate(g, layer, b);
+    const dpar_router router = gpt_router(g, layer, b);
+    dpar_router_arrays a = gpt_router_arrays(g, k);
     gpt_real *dlogits = GPT_APART ? g->dlogits : p->dlogits;
+    a.dweight = g->dweight;
+    a.dlogits = dlogits;
     gpt_wait(g);
-    GPT_TRY(dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
-                               gate.balance > 0.0 ? k->load : NULL, dlogits, g->few,
-                               &g->comms.ep->why));
+    GPT_TRY(dpar_router_backward(&router, &a, router.balance > 0.0 ? k->load : NULL,
+                                 &g->comms.ep->why));
     gpt_copy(g, p->dlogits, dlogits, g->tokens * g->config.experts);
     if (g->comms.tp->rank == 0) {
         gpt_apply_input(g, g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
@@ -831,9 +862,12 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
                                             const gpt_pending *p, gpt_real *dh)
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
+    dpar_experts_arrays a = gpt_experts_arrays(k);
     int64_t e;
-    GPT_TRY(dpar_experts_combine_backward(g->experts, *k->route, p->dy, k->weight, k->results,
-                                          p->results, g->dweight));
+    a.dy = p->dy;
+    a.dresults = p->results;
+    a.dweight = g->dweight;
+    GPT_TRY(dpar_experts_combine_backward(g->experts, *k->route, &a));
     GPT_TRY(dpar_all_reduce(g->comms.tp, g->dweight, g->dweight, g->tokens * g->config.choices,
                             GPT_TYPE, DPAR_SUM, NULL));
     for (e = 0; e < g->my_experts; e++) {
@@ -847,7 +881,9 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
             gpt_apply_input(g, m, n, hidden, d.rows_gate, w[GPT_EXPERT_GATE] + one, r.results, 1);
         }
     }
-    GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part));
+    a.drows = g->expert_rows;
+    a.dx = g->part;
+    GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, &a));
     GPT_TRY(gpt_mixture_tokens(g, layer, w, b, k, p));
     return gpt_reduce(g, g->part, dh);
 }
@@ -1222,7 +1258,7 @@ static inline void gpt_steer(gpt *g, double rate)
     int32_t layer;
     for (layer = 1; layer <= g->config.blocks; layer++) {
         if (gpt_mixes(g, layer)) {
-            dpar_gate_steer(e, g->load + (layer - 1) * e, rate, g->bias + (layer - 1) * e);
+            dpar_router_update_bias(e, g->load + (layer - 1) * e, rate, g->bias + (layer - 1) * e);
             memset(g->load + (layer - 1) * e, 0, (size_t)e * sizeof *g->load);
         }
     }

@@ -9,6 +9,8 @@
  *   mpirun -np 4 wire                     built with -DUSE_MPI */
 #include "rank_program.h"
 
+#include "expert_calls.h"
+
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
 /* ---- what the planner says ---------------------------------------------------------------------
@@ -717,17 +719,17 @@ static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float
 {
     int32_t chosen[SEQ * 2], i;
     dpar_experts_routing *route = NULL;
+    dpar_why why;
     float *x = room, *rows = x + SEQ * HIDDEN, *kept = rows + e->most * HIDDEN;
     float *y = kept + 2 * SEQ * HIDDEN, *weight = y + SEQ * HIDDEN;
     for (i = 0; i < SEQ * 2; i++) { /* each expert as often as the others */
         chosen[i] = i % 24;
     }
-    CHECK_INT(dpar_experts_route(e, memory, each, SEQ, chosen, NULL, &route, &e->comm->why),
-              DPAR_OK);
-    CHECK_INT(dpar_experts_dispatch(e, route, x, rows), DPAR_OK);
-    CHECK_INT(dpar_experts_combine(e, route, rows, weight, y, kept), DPAR_OK);
-    CHECK_INT(dpar_experts_combine_backward(e, route, x, weight, kept, rows, y), DPAR_OK);
-    CHECK_INT(dpar_experts_dispatch_backward(e, route, rows, y), DPAR_OK);
+    CHECK_INT(experts_route(e, memory, each, SEQ, chosen, NULL, &route, &why), DPAR_OK);
+    CHECK_INT(experts_dispatch(e, route, x, rows), DPAR_OK);
+    CHECK_INT(experts_combine(e, route, rows, weight, y, kept), DPAR_OK);
+    CHECK_INT(experts_combine_backward(e, route, x, weight, kept, rows, y), DPAR_OK);
+    CHECK_INT(experts_dispatch_backward(e, route, rows, y), DPAR_OK);
 }
 
 static void test_experts(dpar_comm *c, dpar_comm *g)
