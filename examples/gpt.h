@@ -567,11 +567,27 @@ static inline int64_t gpt_pending_bytes(const gpt *g, int32_t layer)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
+static inline dpar_embedding gpt_embedding(const gpt *g)
+{
+    dpar_embedding e;
+    memset(&e, 0, sizeof e);
+    e.vocab = g->vocab;
+    e.width = g->config.width;
+    return e;
+}
+
 static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_batch *b,
                                     gpt_real *out)
 {
     const int64_t n = g->config.width;
-    GPT_TRY(dpar_embedding_forward(&g->tensor, &g->vocab, n, b->ids, w[GPT_TABLE], out, g->all));
+    const dpar_embedding e = gpt_embedding(g);
+    dpar_embedding_arrays a;
+    memset(&a, 0, sizeof a);
+    a.ids = b->ids;
+    a.table = w[GPT_TABLE];
+    a.y = out;
+    a.whole = g->all;
+    GPT_TRY(dpar_embedding_forward(&g->tensor, &e, &a));
     gpt_add_rows(g, out, w[GPT_POSITION], g->position + g->first, g->own, n);
     return DPAR_OK;
 }
@@ -581,10 +597,17 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
                                            const gpt_real *dy)
 {
     const int64_t width = g->config.width;
+    const dpar_embedding e = gpt_embedding(g);
+    dpar_embedding_arrays a;
     dpar_tensor all = g->tensor;
     all.counts = NULL; /* nothing to gather any more */
+    memset(&a, 0, sizeof a);
+    a.ids = b->ids;
+    a.dy = dy;
+    a.dtable = dw[GPT_TABLE];
+    a.add = 1;
     gpt_sum_rows(g, dw[GPT_POSITION], dy, g->position, g->tokens, width);
-    return dpar_embedding_backward(&all, &g->vocab, width, b->ids, dy, dw[GPT_TABLE], 1, NULL);
+    return dpar_embedding_backward(&all, &e, &a);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -991,17 +1014,30 @@ static inline dpar_cross_entropy gpt_entropy(const gpt *g)
     return e;
 }
 
+static inline dpar_cross_entropy_arrays gpt_entropy_arrays(const gpt *g, const gpt_batch *b,
+                                                           const gpt_kept *k)
+{
+    dpar_cross_entropy_arrays a;
+    memset(&a, 0, sizeof a);
+    a.logits = k->logits;
+    a.targets = b->targets;
+    a.lse = k->lse;
+    a.scratch = g->entropy;
+    return a;
+}
+
 static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *b,
                                    const gpt_real *in, const gpt_kept *k)
 {
     const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
+    dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
+    a.sum = b->sum != NULL ? b->sum : &sum;
     gpt_copy(g, k->x, in, g->own * n);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
-    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL,
-                                       b->sum != NULL ? b->sum : &sum, g->entropy));
+    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, &a));
     b->loss += sum.loss + sum.z;
     b->counted += (double)sum.tokens;
     return DPAR_OK;
@@ -1014,7 +1050,8 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
 {
     const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
-    dpar_cross_entropy_backward(&g->tensor, &e, k->logits, b->targets, k->lse, b->scale);
+    const dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
+    GPT_TRY(dpar_cross_entropy_backward(&g->tensor, &e, &a, b->scale));
     GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits, g->own_a,
                             dw[GPT_TABLE], GPT_ALONE));
     gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
@@ -1450,7 +1487,7 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
         g->seen_c = gpt_take_real(r, g->seen * g->seen_k);
         g->delta = gpt_take_real(r, g->config.length * (g->seen_q / g->head));
     }
-    g->entropy = gpt_take(r, dpar_cross_entropy_scratch(&g->tensor), 1);
+    g->entropy = gpt_take(r, dpar_cross_entropy_bytes(&g->tensor), 1);
     g->pending = gpt_take(r, pending, 1);
 }
 
@@ -1555,7 +1592,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
         GPT_TRY(dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
                                   &g->experts, why));
     }
-    GPT_TRY(dpar_heads_comm(comms->tp, &g->heads, &g->same));
+    GPT_TRY(dpar_tensor_heads_comm(comms->tp, &g->heads, &g->same));
     gpt_open_products(g);
     *made = g;
     return DPAR_OK;

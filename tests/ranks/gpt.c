@@ -38,7 +38,7 @@ static void *fresh(int64_t bytes)
 /* Some text: token t of sample s. */
 static int32_t text(int64_t s, int64_t t, int32_t vocab)
 {
-    return (int32_t)(dpar_random_word(3, 4, (uint64_t)(s * 1000 + t)) % (uint32_t)vocab);
+    return (int32_t)(dpar_random_uniform(3, 4, (uint64_t)(s * 1000 + t)) * vocab);
 }
 
 /* Makes it, with samples first_sample .. of the text. */
@@ -174,7 +174,8 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
                 continue;
             }
             for (n = 0; n < 6; n++) {
-                const int64_t at = dpar_random_word(9, (uint64_t)slot, (uint64_t)n) % p.numel;
+                const int64_t at = (int64_t)(dpar_random_uniform(9, (uint64_t)slot, (uint64_t)n) *
+                                             (double)p.numel);
                 gpt_real *w = m.w[i][slot] + at;
                 const double had = *w, got = m.dw[i][slot][at] - 0.5;
                 double up, down;

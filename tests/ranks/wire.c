@@ -10,6 +10,7 @@
 #include "rank_program.h"
 
 #include "expert_calls.h"
+#include "tensor_calls.h"
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
@@ -558,7 +559,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
     const int32_t n = t->comm->size;
     int32_t ids[SEQ], l, i;
     double *lse = (double *)zeroed(SEQ * 8);
-    void *scratch = zeroed(dpar_cross_entropy_scratch(t));
+    void *scratch = zeroed(dpar_cross_entropy_bytes(t));
     float *whole = t->counts != NULL ? room + ROOM : NULL;
     dpar_cross_entropy e;
     dpar_cross_entropy_sum sum;
@@ -568,8 +569,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         ids[i] = (7 * i) % VOCAB;
     }
     CHECK_INT(dpar_vocab_init(&e.vocab, VOCAB, 0, 1, n, &why), DPAR_OK);
-    CHECK_INT(dpar_embedding_forward(t, &e.vocab, HIDDEN, ids, room + 2 * ROOM, room, whole),
-              DPAR_OK);
+    CHECK_INT(embedding_forward(t, &e.vocab, HIDDEN, ids, room + 2 * ROOM, room, whole), DPAR_OK);
     for (l = 0; l < LAYERS; l++) {
         linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 0);
         linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 0);
@@ -577,7 +577,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 0);
     }
     linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 0);
-    CHECK_INT(dpar_cross_entropy_forward(t, &e, room, ids, lse, NULL, &sum, scratch), DPAR_OK);
+    CHECK_INT(cross_entropy_forward(t, &e, room, ids, lse, NULL, &sum, scratch), DPAR_OK);
     linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 1);
     for (l = 0; l < LAYERS; l++) {
         linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 1);
@@ -585,7 +585,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 1);
         linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 1);
     }
-    CHECK_INT(dpar_embedding_backward(t, &e.vocab, HIDDEN, ids, room, room + 2 * ROOM, 0, whole),
+    CHECK_INT(embedding_backward(t, &e.vocab, HIDDEN, ids, room, room + 2 * ROOM, 0, whole),
               DPAR_OK);
     free(lse);
     free(scratch);
