@@ -7,6 +7,7 @@
 #include "../comm/mem_run.h"
 #include "../comm/peers.h"
 #include "attention_way.h"
+#include "layers_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -483,21 +484,16 @@ DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
 DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
                                    const void *more, const void *more_lse)
 {
-    int64_t i;
-    for (i = 0; i < rows && dpari_is_wide(type); i++) {
-        const double a = dpari_element_get(lse, type, i), b = dpari_element_get(more_lse, type, i);
-        void *y = dpari_seq_at(out, i * values, type);
-        const void *x = dpari_seq_in(more, i * values, type);
-        if (a <= dpari_seq_nothing && !(b <= dpari_seq_nothing)) {
-            dpari_kern_copy(y, x, values * dpar_type_bytes(type), 0);
-            dpari_element_put(lse, type, i, b);
-        } else if (!(b <= dpari_seq_nothing)) { /* NaN too: it must be seen */
-            const double most = a > b ? a : b;
-            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_seq_add(type, y, e / (e + f), f / (e + f), x, values);
-            dpari_element_put(lse, type, i, most + dpari_log(e + f));
-        }
-    }
+    dpar_mem_attention_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = type;
+    m.rows = rows;
+    m.values = values;
+    m.out = out;
+    m.lse = lse;
+    m.more = more;
+    m.more_lse = more_lse;
+    (void)dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -818,7 +814,7 @@ static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_bloc
 /* What the last call gave, into what was there. */
 static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
 {
-    dpar_mem_merge m;
+    dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
@@ -827,7 +823,7 @@ static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, v
     m.lse = lse;
     m.more = p->part;
     m.more_lse = p->part_lse;
-    return dpari_do_merge(p->comm, &m);
+    return dpari_do_attention_merge(p->comm, &m);
 }
 
 DPARI_API dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,

@@ -2,8 +2,8 @@
 /* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
  * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
  * after (at the end of this file). Sliding windows need no ring: window_attention.h. Which rank has
- * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
- * is your kernel, or the plain one of this file:
+ * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a
+ * block is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -74,8 +74,8 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
 struct dpar_attention {
-    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has a
-                               slice of the packed sequence and gets the keys in the window */
+    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has
+                               a slice of the packed sequence and gets the keys in the window */
     dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
                            communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
     int32_t heads;      /* of queries */

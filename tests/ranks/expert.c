@@ -1435,11 +1435,13 @@ static int turn_case(dpar_comm *c)
 }
 
 #ifdef DEVICE_MEMORY
-/* The last rank's table has no gather: all hear of it, nobody keeps memory of the device. */
+/* The last rank's table has no gather, or no layers: all hear of it, nobody keeps memory of the
+ * device. */
 static int table_case(dpar_comm *c)
 {
     const dpar_mem *was = c->mem;
     const int last = c->rank == c->size - 1;
+    dpar_mem_layers layers = *(const dpar_mem_layers *)was->layers;
     dpar_mem less = *was;
     char expected[120];
     dpar_experts l;
@@ -1455,11 +1457,13 @@ static int table_case(dpar_comm *c)
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK;
     pieces = the_device.pieces;
-    less.gather = NULL;
+    layers.gather = NULL;
+    less.layers = c->size % 2 == 0 ? &layers : NULL;
     c->mem = last ? &less : was;
     bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
     c->mem = was;
-    snprintf(expected, sizeof expected, "rank %d: experts need wait, span, gather, combine and dot",
+    snprintf(expected, sizeof expected,
+             "rank %d: experts need gather, combine and dot of comm->mem->layers",
              (int)c->size - 1);
     bad += strstr(why.text, last ? strchr(expected, 'e') : expected) == NULL || plan != NULL;
     bad += the_device.pieces != pieces;
@@ -1839,8 +1843,10 @@ static int refused(dpar_comm *c, int what)
     }
 #ifdef DEVICE_MEMORY
     if (what == 6) { /* its memory fails */
+        dpar_mem_layers layers = *(const dpar_mem_layers *)other->mem->layers;
         dpar_mem less = *other->mem;
-        less.gather = no_gather;
+        layers.gather = no_gather;
+        less.layers = &layers;
         other->mem = culprit ? &less : other->mem;
         bad += st != DPAR_OK;
         st = dpar_experts_dispatch(plan, route, x, rows);
