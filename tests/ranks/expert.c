@@ -1842,20 +1842,22 @@ static int refused(dpar_comm *c, int what)
         st = dpar_experts_dispatch(plan, route, culprit ? NULL : x, rows);
     }
 #ifdef DEVICE_MEMORY
-    if (what == 6) { /* its memory fails */
+    if (what >= 6) { /* its memory fails; it has no operations of layers */
         dpar_mem_layers layers = *(const dpar_mem_layers *)other->mem->layers;
         dpar_mem less = *other->mem;
         layers.gather = no_gather;
-        less.layers = &layers;
+        less.layers = what == 6 ? &layers : NULL;
         other->mem = culprit ? &less : other->mem;
         bad += st != DPAR_OK;
         st = dpar_experts_dispatch(plan, route, x, rows);
         other->mem = c->mem;
-        bad += strstr(other->why.text, "its memory's gather failed") == NULL;
+        bad += strstr(other->why.text, what == 6 ? "its memory's gather failed"
+                                                 : "no operations of layers (dpar_mem.layers is "
+                                                   "NULL): gather is needed") == NULL;
     }
 #endif
     bad += st >= 0 || other->why.text[0] == 0;
-    bad += culprit && st != (what == 6 ? DPAR_E_MEMORY : DPAR_E_ARG);
+    bad += culprit && st != (what == 6 ? DPAR_E_MEMORY : what == 7 ? DPAR_E_UNKNOWN : DPAR_E_ARG);
     if (bad) {
         printf("refused %d: status %d, %s\n", what, (int)st, other->why.text);
     }
@@ -2106,7 +2108,7 @@ static int everything(dpar_comm *c, void *arg)
     bad += cases(c) + narrow_cases(c) + where_cases(c) + turn_case(c) + room_case(c);
     bad += quarrel_cases(c);
 #if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA) /* one breaks while others go on */
-    for (what = 0; what < 7; what++) {
+    for (what = 0; what < 8; what++) {
         bad += refused(c, what);
     }
 #endif
