@@ -1434,7 +1434,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     t->s = s;
     t->world = world;
     t->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
-    t->layers =
+    t->of_layers =
         t->mem.layers != NULL ? *(const dpar_mem_layers *)t->mem.layers : dpar_mem_host_layers();
     st = open_all(t);
     if (anyone(world, st != DPAR_OK)) {
