@@ -2,7 +2,7 @@
 #include "optimizer.h"
 
 #include "../base/arith.h"
-#include "random.h"
+#include "random_run.h"
 #include "../base/type.h"
 #include "../comm/elements.h"
 
@@ -88,50 +88,6 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-/* dpar_round_bf16 by the high halves of the numbers (shift 16) or the low ones (0). */
-static void dpari_optim_round(unsigned char *to, const unsigned char *from, int64_t count,
-                              uint64_t seed, uint64_t stream, uint64_t index, int32_t shift)
-{
-    uint32_t words[4], x;
-    uint16_t h;
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        const uint64_t at = index + (uint64_t)i;
-        if (i == 0 || at % 4 == 0) {
-            dpar_random_block(seed, stream, at / 4, words);
-        }
-        dpari_elements_bits(&x, from + 4 * i, 4);
-        if ((x & 0x7f800000u) != 0x7f800000u) {
-            x += words[at % 4] >> shift & 0xffffu;
-        } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
-        }
-        h = (uint16_t)(x >> 16);
-        dpari_elements_bits(to + 2 * i, &h, 2);
-    }
-}
-
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index)
-{
-    dpari_optim_round((unsigned char *)to, (const unsigned char *)from, count, seed, stream, index,
-                      16);
-}
-
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
-{
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
-    }
-    return sum;
-}
-
 DPAR_API double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
@@ -193,8 +149,8 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
         return;
     }
     dpari_elements_store(f, from, 0, n, DPAR_F32);
-    dpari_optim_round((unsigned char *)to + 2 * i, (const unsigned char *)f, n, o->seed, stream,
-                      now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, o->seed, stream, now->index + (uint64_t)i,
+                       what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,

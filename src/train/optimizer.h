@@ -23,7 +23,6 @@
 #ifndef DPARI_TRAIN_OPTIMIZER_H
 #define DPARI_TRAIN_OPTIMIZER_H
 
-#include "random.h"
 #include "../base/type.h"
 
 enum { DPAR_ADAMW, DPAR_SGD };
@@ -34,9 +33,9 @@ typedef struct dpar_optimizer {
     int32_t nesterov;    /* SGD: 0 or 1 */
     int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
                             remainder, so that small updates are not lost on average: element i by
-                            number index + i of a stream of `seed`. Weights: stream t, as
-                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
-                            is for m, the low half for v */
+                            number index + i of a stream of `seed`. Weights: stream t, by
+                            the high half of each word (random.h); moments: stream t + 2^63, the
+                            high half for m, the low half for v */
     int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
                             are not F64 */
     uint64_t seed;
@@ -69,13 +68,6 @@ typedef struct dpar_optimizer_piece {
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
- * as they are, what BF16 holds exactly, too. Local. O(count). */
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index);
-
-/* The sum of squares of `count` floats, in f64 and in order. Local. */
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
  * gives 0: a step that takes no gradients. Local. */

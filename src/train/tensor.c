@@ -4,6 +4,7 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "layers_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -655,7 +656,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_en
 
 /* What the phases of one have in common. */
 static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
-                             const int32_t *targets, dpar_mem_xent *x)
+                             const int32_t *targets, dpar_mem_cross_entropy *x)
 {
     const dpar_vocab *v = &e->vocab;
     int32_t which;
@@ -679,7 +680,7 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
 {
     dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
-    dpar_mem_xent x;
+    dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
@@ -694,35 +695,35 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     }
     all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
     dpari_entropy_of(t, e, a->targets, &x);
-    x.phase = DPAR_MEM_XENT_PART;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = a->logits; /* read only, in this phase */
     x.own = a->scratch;
     x.all = all;
-    st = dpari_do_xent(t->comm, &x);
+    st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
         st = dpar_all_gather(t->comm, a->scratch, all, 3 * n, t->type, NULL);
     }
-    x.phase = DPAR_MEM_XENT_LOSS;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = a->lse;
     x.loss = a->loss;
     x.sum = a->sum;
-    return st == DPAR_OK ? dpari_do_xent(t->comm, &x) : st;
+    return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale)
 {
     const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
-    dpar_mem_xent x;
+    dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
     }
     dpari_entropy_of(t, e, a->targets, &x);
-    x.phase = DPAR_MEM_XENT_GRADIENT;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
     x.logits = a->logits;
     x.lse = a->lse; /* read only */
     x.scale = scale;
-    return dpari_do_xent(t->comm, &x);
+    return dpari_do_cross_entropy(t->comm, &x);
 }
 
 /* ---- attention heads ------------------------------------------------------------------------- */

@@ -187,21 +187,21 @@ static void test_stochastic(void)
         for (i = 0; i < MANY; i++) {
             in[i] = 1.0f + (float)k / 1024.0f;
         }
-        dpar_round_bf16(out, in, MANY, 5, 9, 1);
+        dpari_random_round(out, in, MANY, 5, 9, 1, 16);
         for (i = 0; i < MANY; i++) {
             CHECK(out[i] == 0x3f80 || out[i] == 0x3f81);
             up += out[i] == 0x3f81;
         }
         CHECK(fabs((double)up / MANY - k / 8.0) < 0.012);
-        dpar_round_bf16(again, in, 777, 5, 9, 1);
-        dpar_round_bf16(again + 777, in + 777, MANY - 777, 5, 9, 778);
+        dpari_random_round(again, in, 777, 5, 9, 1, 16);
+        dpari_random_round(again + 777, in + 777, MANY - 777, 5, 9, 778, 16);
         CHECK(memcmp(out, again, sizeof out) == 0);
     }
     in[0] = INFINITY;
     in[1] = -INFINITY;
     in[2] = NAN;
     in[3] = -0.0f;
-    dpar_round_bf16(out, in, 4, 5, 9, 0);
+    dpari_random_round(out, in, 4, 5, 9, 0, 16);
     CHECK(out[0] == 0x7f80 && out[1] == 0xff80 && (out[2] & 0x7fffu) > 0x7f80 && out[3] == 0x8000);
 }
 
@@ -252,8 +252,8 @@ static void one_narrow(const dpar_optimizer *o, int32_t type, uint64_t index, do
                        double *v, double g, int t, double rate)
 {
     const uint64_t other = (uint64_t)t + (UINT64_C(1) << 63);
-    const uint32_t of_weight = dpar_random_word(o->seed, (uint64_t)t, index);
-    const uint32_t of_moments = dpar_random_word(o->seed, other, index);
+    const uint32_t of_weight = dpari_random_word(o->seed, (uint64_t)t, index);
+    const uint32_t of_moments = dpari_random_word(o->seed, other, index);
     one_reference(o, w, m, v, g, t, rate);
     if (type == DPAR_F32) {
         *w = (double)(float)*w;
@@ -514,8 +514,8 @@ static void test_norms(void)
         x[i] = wave(i, 1);
         sum += x[i] * x[i];
     }
-    CHECK(dpar_sum_squares(x, N, DPAR_F64) == sum);
-    CHECK(dpar_sum_squares(x, 0, DPAR_F64) == 0.0);
+    CHECK(dpari_mem_sum_squares(x, N, DPAR_F64) == sum);
+    CHECK(dpari_mem_sum_squares(x, 0, DPAR_F64) == 0.0);
     CHECK(dpar_optimizer_clip(3.0, 0.0) == 1.0 && dpar_optimizer_clip(0.5, 1.0) == 1.0);
     CHECK_NEAR(dpar_optimizer_clip(4.0, 1.0), 1.0 / 4.000001, 1e-15);
     CHECK(dpar_optimizer_clip(NAN, 1.0) == 0.0 && dpar_optimizer_clip(INFINITY, 1.0) == 0.0);
