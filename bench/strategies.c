@@ -51,7 +51,8 @@ struct job {
     dpar_tensor tensor;
     dpar_attention_plan *ring;
     int64_t ends[2];
-    dpar_ulysses_plan *ulysses;
+    dpar_attention_plan *ulysses;
+    const void *came; /* the keys that the ring was given last */
     dpar_experts_plan *experts;
     dpar_experts_routing *route;
     int64_t count[2][RANKS];
@@ -451,6 +452,7 @@ enum { HEADS = 16, HEAD = 64 };
 static void no_attention(const dpar_attention_call *call)
 {
     const int64_t rows = call->queries * HEADS;
+    ((job *)call->user)->came = call->k;
     for (int64_t i = 0; i < rows; i++) {
         ((float *)call->lse)[i] = -2e30f;
     }
@@ -468,6 +470,7 @@ static dpar_status ring_open(job *j)
     layer.width = HEAD;
     layer.type = DPAR_F32;
     layer.forward = no_attention;
+    layer.user = j;
     st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 4; i++) { /* k and v one after the other; q; out; what came, bare */
         (void)room(j, n);
@@ -513,32 +516,38 @@ static dpar_status ring_bare(job *j)
 
 static int64_t ring_wrong(job *j)
 {
-    return differ(j->ring->keys[0], j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
+    return differ(j->came, j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
 }
 
 /* ---- Ulysses: numel elements a rank, tokens for heads and back; bare: two all-to-alls ---- */
 
 static dpar_status ulysses_open(job *j)
 {
-    dpar_ulysses u = {0};
-    const int64_t tokens = j->r->numel / (HEADS * HEAD);
+    dpar_attention layer = {0};
     int64_t bytes = 0;
-    dpar_status st = dpar_split_init(&u.tokens, DPAR_EVEN, RANKS * tokens, RANKS, 1, 0, &j->why);
-    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, 0, &j->why) : st;
-    u.type = DPAR_F32;
-    u.width = HEAD;
-    st = st == DPAR_OK ? dpar_ulysses_bytes(j->c, &u, &bytes, &j->why) : st;
+    dpar_status st;
+    j->ends[1] = RANKS * (j->r->numel / (HEADS * HEAD));
+    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_EVEN, &j->why);
+    layer.way = dpar_attention_ulysses;
+    layer.heads = HEADS;
+    layer.width = HEAD;
+    layer.type = DPAR_F32;
+    st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 3; i++) {
         (void)room(j, j->r->numel * 4);
     }
-    return st == DPAR_OK ? dpar_ulysses_init(room(j, bytes), bytes, j->c, &u, &j->ulysses, &j->why)
-                         : st;
+    return st == DPAR_OK
+               ? dpar_attention_init(room(j, bytes), bytes, j->c, &layer, &j->ulysses, &j->why)
+               : st;
 }
 
 static dpar_status ulysses_strategy(job *j)
 {
-    const dpar_status st = dpar_ulysses_forward(j->ulysses, j->block[0], j->block[1]);
-    return st == DPAR_OK ? dpar_ulysses_backward(j->ulysses, j->block[1], j->block[2]) : st;
+    const dpar_status st =
+        dpar_attention_exchange(j->ulysses, DPAR_ATTENTION_Q, 0, j->block[0], j->block[1]);
+    return st == DPAR_OK
+               ? dpar_attention_exchange(j->ulysses, DPAR_ATTENTION_Q, 1, j->block[1], j->block[2])
+               : st;
 }
 
 static dpar_status ulysses_bare(job *j)

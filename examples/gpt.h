@@ -105,22 +105,19 @@ typedef struct gpt {
     dpar_vocab vocab;
     dpar_split hidden, shared, expert_hidden; /* features over tp */
     int64_t ends[GPT_SAMPLES + 1];
-    dpar_attention attention; /* as each rank computes it: ring, or whole samples */
-    dpar_attention_plan *ring;
-    dpar_split cut; /* Ulysses: tokens, */
-    dpar_ulysses to_heads[2];
-    dpar_ulysses_plan *ulysses[2]; /* of queries; of keys and values */
-    int64_t seen, seen_q, seen_k;  /* rows and features that attention sees */
+    dpar_attention attention; /* ring or Ulysses */
+    dpar_attention_plan *attend;
+    dpar_split cut; /* Ulysses: tokens */
     dpar_experts layer;
     dpar_experts_plan *experts;
     int64_t first_expert, my_experts, rows, routing;
-    int64_t plan_bytes[3];
-    void *plan_memory[3];      /* ring or queries; keys; experts */
+    int64_t plan_bytes[2];
+    void *plan_memory[2];      /* attention; experts */
     int64_t *counts, *rows_of; /* of tensor; elements of each rank's rows */
     int32_t *position;         /* of each token in its sample; where arrays are */
     double *bias, *load;       /* [blocks][experts] */
-    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *scores, *seen_a,
-        *seen_b, *seen_c, *expert_rows, *dweight, *dlogits;
+    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *scores, *expert_rows,
+        *dweight, *dlogits;
     double *few;
     void *entropy, *pending;
 #ifdef GPT_CUDA
@@ -429,9 +426,9 @@ static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *sc
 typedef struct gpt_kept {
     gpt_real *x, *h; /* input, normed */
     double *norm, *norm_2;
-    gpt_real *q, *k, *v, *seen, *sums; /* as attention sees them; its result and lse */
-    gpt_real *mixed;                   /* the result, of this rank's tokens */
-    gpt_real *x_2, *h_2;               /* after attention */
+    gpt_real *q, *k, *v, *mixed, *sums; /* of attention, its result and lse */
+    void *heads;         /* Ulysses: what it keeps for backward, in place of q, k, v */
+    gpt_real *x_2, *h_2; /* after attention */
     gpt_real *gate, *up, *act;
     gpt_real *logits, *weight; /* of the router; of the head */
     double *lse, *loads;
@@ -460,12 +457,18 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
         k->lse = (double *)gpt_take(r, n, sizeof(double));
         return;
     }
-    k->q = gpt_take_real(r, g->seen * g->seen_q);
-    k->k = gpt_take_real(r, g->seen * g->seen_k);
-    k->v = gpt_take_real(r, g->seen * g->seen_k);
-    k->seen = gpt_take_real(r, g->seen * g->seen_q);
-    k->sums = gpt_take_real(r, g->seen * g->seen_q / g->head);
-    k->mixed = g->config.ulysses ? gpt_take_real(r, n * g->heads_width) : k->seen;
+    k->q = g->q;
+    k->k = g->k;
+    k->v = g->v;
+    if (g->config.ulysses) {
+        k->heads = gpt_take(r, g->attend->kept, 1);
+    } else {
+        k->q = gpt_take_real(r, n * g->heads_width);
+        k->k = gpt_take_real(r, n * g->groups_width);
+        k->v = gpt_take_real(r, n * g->groups_width);
+        k->sums = gpt_take_real(r, n * g->heads_width / g->head);
+    }
+    k->mixed = gpt_take_real(r, n * g->heads_width);
     k->x_2 = gpt_take_real(r, own);
     k->norm_2 = (double *)gpt_take(r, 2 * g->own, sizeof(double));
     k->h_2 = gpt_take_real(r, n * w);
@@ -612,86 +615,35 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Whole samples one by one, as one rank would: Ulysses. dout NULL: forward. */
-static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real *dout, gpt_real *dq,
-                                      gpt_real *dk, gpt_real *dv)
-{
-    const int64_t length = g->config.length, heads = g->seen_q / g->head;
-    int64_t s;
-    dpar_attention_call c;
-    memset(&c, 0, sizeof c);
-    c.layer = &g->attention;
-    c.user = g;
-    c.queries = c.keys = length;
-    c.low = -length; /* causal: all before */
-    for (s = 0; s < g->config.samples && heads > 0; s++) {
-        const int64_t q = s * length * g->seen_q, kv = s * length * g->seen_k;
-        c.q = k->q + q;
-        c.k = k->k + kv;
-        c.v = k->v + kv;
-        c.out = k->seen + q;
-        c.lse = k->sums + s * length * heads;
-        c.query = c.key = s * length;
-        if (dout == NULL) {
-            gpt_attend_block(&c);
-            continue;
-        }
-        gpt_delta(g, length * heads, k->seen + q, dout + q, g->delta);
-        c.out_gradient = dout + q;
-        c.delta = g->delta;
-        c.q_gradient = dq + q;
-        c.k_gradient = dk + kv;
-        c.v_gradient = dv + kv;
-        gpt_zero(g, dq + q, length * g->seen_q);
-        gpt_zero(g, dk + kv, length * g->seen_k);
-        gpt_zero(g, dv + kv, length * g->seen_k);
-        gpt_attend_block_back(&c);
-    }
-}
-
-static inline dpar_attention_arrays gpt_ring(const gpt_kept *k)
+/* By the ring or by Ulysses, as the plan has it. */
+static inline dpar_attention_arrays gpt_attention_arrays(const gpt_kept *k)
 {
     dpar_attention_arrays a;
     memset(&a, 0, sizeof a);
     a.q = k->q;
     a.k = k->k;
     a.v = k->v;
-    a.out = k->seen;
+    a.out = k->mixed;
     a.lse = k->sums;
+    a.kept = k->heads;
     return a;
 }
 
 static inline dpar_status gpt_attend(gpt *g, const gpt_kept *k)
 {
-    dpar_attention_arrays a;
-    if (!g->config.ulysses) {
-        a = gpt_ring(k);
-        return dpar_attention_forward(g->ring, &a);
-    }
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], g->q, k->q));
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->k, k->k));
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->v, k->v));
-    gpt_attend_samples(g, k, NULL, NULL, NULL, NULL);
-    return dpar_ulysses_backward(g->ulysses[0], k->seen, k->mixed);
+    const dpar_attention_arrays a = gpt_attention_arrays(k);
+    return dpar_attention_forward(g->attend, &a);
 }
 
 static inline dpar_status gpt_attend_back(gpt *g, const gpt_kept *k, const gpt_real *dmixed,
                                           const gpt_pending *p)
 {
-    dpar_attention_arrays a;
-    if (!g->config.ulysses) {
-        a = gpt_ring(k);
-        a.out_gradient = dmixed;
-        a.q_gradient = p->dq;
-        a.k_gradient = p->dk;
-        a.v_gradient = p->dv;
-        return dpar_attention_backward(g->ring, &a);
-    }
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], dmixed, g->wide));
-    gpt_attend_samples(g, k, g->wide, g->seen_a, g->seen_b, g->seen_c);
-    GPT_TRY(dpar_ulysses_backward(g->ulysses[0], g->seen_a, p->dq));
-    GPT_TRY(dpar_ulysses_backward(g->ulysses[1], g->seen_b, p->dk));
-    return dpar_ulysses_backward(g->ulysses[1], g->seen_c, p->dv);
+    dpar_attention_arrays a = gpt_attention_arrays(k);
+    a.out_gradient = dmixed;
+    a.q_gradient = p->dq;
+    a.k_gradient = p->dk;
+    a.v_gradient = p->dv;
+    return dpar_attention_backward(g->attend, &a);
 }
 
 /* ---- the mlp --------------------------------------------------------------------------------- */
@@ -935,12 +887,11 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
                                     const gpt_real *in, gpt_real *out, const gpt_kept *k)
 {
     const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
-    const int u = g->config.ulysses;
     gpt_copy(g, k->x, in, own);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, k->q));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, k->k));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, k->v));
     GPT_TRY(gpt_attend(g, k));
     GPT_TRY(gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
     gpt_add(g, k->x_2, k->x, g->own_a, own);
@@ -1331,8 +1282,6 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
 {
     const gpt_config *c = &g->config;
     dpar_comm *cp = g->comms.cp;
-    dpar_heads heads;
-    dpar_heads_share there;
     int32_t i;
     dpar_attention *a = &g->attention;
     for (i = 0; i <= c->samples; i++) {
@@ -1347,30 +1296,14 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     a->forward = gpt_attend_block;
     a->backward = gpt_attend_block_back;
     a->user = g;
-    g->seen = g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
-    g->seen_q = g->heads_width;
-    g->seen_k = g->groups_width;
-    if (!c->ulysses) {
-        return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
+    g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
+    if (c->ulysses) {
+        GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why));
+        a->way = dpar_attention_ulysses;
+        a->tokens.rule = DPAR_EVEN;
+        g->tokens = dpar_split_size(&g->cut, cp->rank);
     }
-    GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why));
-    GPT_TRY(dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, 0, why));
-    for (i = 0; i < 2; i++) {
-        g->to_heads[i].tokens = g->cut;
-        g->to_heads[i].heads = heads;
-        g->to_heads[i].of_groups = i;
-        g->to_heads[i].type = GPT_TYPE;
-        g->to_heads[i].width = g->head;
-        GPT_TRY(dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why));
-    }
-    there = dpar_heads_of(&heads, cp->rank);
-    a->heads = there.queries;
-    a->groups = there.groups;
-    g->tokens = dpar_split_size(&g->cut, cp->rank);
-    g->seen = g->whole;
-    g->seen_q = there.queries * g->head;
-    g->seen_k = there.groups * g->head;
-    return DPAR_OK;
+    return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
 }
 
 static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
@@ -1403,7 +1336,7 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
         l->rows = some < g->rows ? some : g->rows;
         g->rows = l->rows;
     }
-    return dpar_experts_bytes(ep, l, &g->plan_bytes[2], &g->routing, why);
+    return dpar_experts_bytes(ep, l, &g->plan_bytes[1], &g->routing, why);
 }
 
 /* All that is known without talking to others. */
@@ -1450,16 +1383,16 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     gpt_room *const shared = GPT_APART ? &pieces[GPT_SHARED] : r;
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w, e = g->config.experts;
     int64_t most = g->heads_width * n, pending = 0, i;
-    const int64_t wide[4] = {g->seen * g->seen_q, n * gpt_mine(g, &g->hidden),
-                             n * gpt_mine(g, &g->shared), g->rows * gpt_mine(g, &g->expert_hidden)};
-    for (i = 0; i < 4; i++) {
+    const int64_t wide[3] = {n * gpt_mine(g, &g->hidden), n * gpt_mine(g, &g->shared),
+                             g->rows * gpt_mine(g, &g->expert_hidden)};
+    for (i = 0; i < 3; i++) {
         most = wide[i] > most ? wide[i] : most;
     }
     for (i = 0; i <= g->config.blocks + 1; i++) {
         const int64_t bytes = gpt_pending_bytes(g, (int32_t)i);
         pending = bytes > pending ? bytes : pending;
     }
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 2; i++) {
         g->plan_memory[i] = gpt_take(plans, g->plan_bytes[i], 1);
     }
     g->counts = (int64_t *)gpt_take(plans, g->comms.tp->size, sizeof *g->counts);
@@ -1482,10 +1415,6 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     if (g->config.ulysses) {
         g->k = gpt_take_real(r, n * g->groups_width);
         g->v = gpt_take_real(r, n * g->groups_width);
-        g->seen_a = gpt_take_real(r, g->seen * g->seen_q);
-        g->seen_b = gpt_take_real(r, g->seen * g->seen_k);
-        g->seen_c = gpt_take_real(r, g->seen * g->seen_k);
-        g->delta = gpt_take_real(r, g->config.length * (g->seen_q / g->head));
     }
     g->entropy = gpt_take(r, dpar_cross_entropy_bytes(&g->tensor), 1);
     g->pending = gpt_take(r, pending, 1);
@@ -1580,16 +1509,10 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
         g->bias[i] = g->load[i] = 0.0;
     }
-    if (!g->config.ulysses) {
-        GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
-                                    &g->ring, why));
-    }
-    for (i = 0; i < 2 && g->config.ulysses; i++) {
-        GPT_TRY(dpar_ulysses_init(g->plan_memory[i], g->plan_bytes[i], comms->cp, &g->to_heads[i],
-                                  &g->ulysses[i], why));
-    }
+    GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
+                                &g->attend, why));
     if (g->config.experts > 0) {
-        GPT_TRY(dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
+        GPT_TRY(dpar_experts_init(g->plan_memory[1], g->plan_bytes[1], comms->ep, &g->layer,
                                   &g->experts, why));
     }
     GPT_TRY(dpar_tensor_heads_comm(comms->tp, &g->heads, &g->same));
@@ -1601,12 +1524,8 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
 /* COLLECTIVE. NULL is fine. */
 static inline dpar_status gpt_close(gpt *g)
 {
-    const dpar_status st = g != NULL ? dpar_attention_close(g->ring) : DPAR_OK;
+    const dpar_status st = g != NULL ? dpar_attention_close(g->attend) : DPAR_OK;
     const dpar_status closed = g != NULL ? dpar_comm_close(g->same) : DPAR_OK;
-    int32_t i;
-    for (i = 0; i < 2 && g != NULL; i++) {
-        dpar_ulysses_close(g->ulysses[i]);
-    }
     if (g != NULL) {
         dpar_experts_close(g->experts);
         gpt_close_products(g);

@@ -371,17 +371,4 @@ static inline void gpt_attend_block_back(const dpar_attention_call *c)
     }
 }
 
-/* delta[rows] = the sum of out times dout, of each row of g->head. */
-static inline void gpt_delta(const gpt *g, int64_t rows, const gpt_real *out, const gpt_real *dout,
-                             gpt_real *delta)
-{
-    int64_t i, j;
-    for (i = 0; i < rows; i++) {
-        delta[i] = 0;
-        for (j = 0; j < g->head; j++) {
-            delta[i] += out[i * g->head + j] * dout[i * g->head + j];
-        }
-    }
-}
-
 #endif

@@ -162,8 +162,9 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets, as dpar_attention_merge
- * (sequence.h) says. Arithmetic in f64 for F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row:
+ * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic in f64 for
+ * F64, in f32 for F32 (factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type; /* F64, F32: of all */
     int32_t room; /* 0 */

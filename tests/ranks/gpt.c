@@ -287,12 +287,10 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     c.q = x[0];
     c.k = x[1];
     c.v = x[2];
-    c.out_gradient = x[3];
-    c.delta = x[4];
     for (own = 0; own < 2; own++) {
         c.out = x[5 + own];
         c.lse = x[7 + own];
-        own ? gpt_attend_block(&c) : dpar_attention_block(&c);
+        own ? gpt_attend_block(&c) : dpar_attention_host(&c);
     }
     for (i = 0; i < queries * HEADS; i++) { /* of rows that see nothing: -1e30 or less */
         bad += !(fabs(x[7][i] - x[8][i]) <= 1e-12 || (x[7][i] <= -1e30 && x[8][i] <= -1e30));
@@ -300,11 +298,13 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     bad += !(apart(x[5], x[6], queries * HEADS * WIDTH) <= 1e-12);
     c.out = x[5];
     c.lse = x[7];
+    c.out_gradient = x[3];
+    c.delta = x[4];
     for (own = 0; own < 2; own++) {
         c.q_gradient = x[9 + own];
         c.k_gradient = x[11 + own];
         c.v_gradient = x[13 + own];
-        own ? gpt_attend_block_back(&c) : dpar_attention_block_gradient(&c);
+        own ? gpt_attend_block_back(&c) : dpar_attention_host(&c);
     }
     for (n = 9; n < ARRAYS; n += 2) {
         bad += !(apart(x[n], x[n + 1], MOST) <= 1e-12);

@@ -670,46 +670,51 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
     const int32_t groups = HEADS / 2 % c->size == 0 ? HEADS / 2 : HEADS;
-    dpar_ulysses layer;
-    dpar_ulysses_plan *plans[2] = {NULL, NULL};
-    void *whole[2];
+    const int64_t ends[2] = {0, SEQ}, each = (int64_t)SEQ * HIDDEN;
+    dpar_attention layer;
+    dpar_attention_plan *u = NULL;
+    dpar_attention_arrays a;
+    void *whole, *of_kept, *memory;
     dpar_why why;
     char strategy[64], model[128];
-    float *in = (float *)zeroed(SEQ * HIDDEN * 4), *out = (float *)zeroed(SEQ * HIDDEN * 4);
+    float *room = (float *)zeroed(9 * each * 4);
     int64_t bytes = 0;
-    int32_t l, i;
+    int32_t l;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_split_init(&layer.tokens, DPAR_EVEN, SEQ, c->size, 1, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_heads_init(&layer.heads, HEADS, groups, c->size, DPAR_EVEN, 0, &why), DPAR_OK);
-    layer.type = DPAR_F32;
+    memset(&a, 0, sizeof a);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_EVEN, &why), DPAR_OK);
+    layer.way = dpar_attention_ulysses;
+    layer.heads = HEADS;
+    layer.groups = groups;
     layer.width = HIDDEN / HEADS;
-    for (i = 0; i < 2; i++) {
-        void *memory;
-        layer.of_groups = i;
-        CHECK_INT(dpar_ulysses_bytes(g, &layer, &bytes, &why), DPAR_OK);
-        memory = zeroed_aligned(bytes, &whole[i]);
-        CHECK_INT(dpar_ulysses_init(memory, bytes, g, &layer, &plans[i], &why), DPAR_OK);
-    }
+    layer.type = DPAR_F32;
+    layer.causal = 1;
+    CHECK_INT(dpar_attention_bytes(g, &layer, &bytes, &why), DPAR_OK);
+    memory = zeroed_aligned(bytes, &whole);
+    CHECK_INT(dpar_attention_init(memory, bytes, g, &layer, &u, &why), DPAR_OK);
+    a.q = room;
+    a.k = room + each;
+    a.v = room + 2 * each;
+    a.out = room + 3 * each;
+    a.out_gradient = room + 5 * each;
+    a.q_gradient = room + 6 * each;
+    a.k_gradient = room + 7 * each;
+    a.v_gradient = room + 8 * each;
+    a.kept = zeroed_aligned(u->kept, &of_kept);
     snprintf(strategy, sizeof strategy, "cp=%d,cp_kind=ulysses,m=3", (int)c->size);
     snprintf(model, sizeof model,
              "gpt:layers=4,hidden=48,heads=24,kv_heads=%d,vocab=96,seq=48,element=4", (int)groups);
     plan_open(&p, c->size, model, "fp32", strategy);
     memset(g->sent, 0, sizeof g->sent);
     for (l = 0; l < MICROS * LAYERS; l++) { /* q, k, v; out; its gradient; dq, dk, dv */
-        CHECK_INT(dpar_ulysses_forward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[1], in, out), DPAR_OK);
+        CHECK_INT(dpar_attention_forward(u, &a), DPAR_OK);
+        CHECK_INT(dpar_attention_backward(u, &a), DPAR_OK);
     }
     counted_is(c, g, NULL, &p, DPAR_TRAFFIC_CP, -1, 0);
-    free(whole[0]);
-    free(whole[1]);
-    free(in);
-    free(out);
+    CHECK_INT(dpar_attention_close(u), DPAR_OK);
+    free(whole);
+    free(of_kept);
+    free(room);
 }
 
 /* ---- experts -----------------------------------------------------------------------------------
