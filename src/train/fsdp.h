@@ -35,7 +35,8 @@
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     dpar_fsdp_close(f);
+ *     a checkpoint: dpar_fsdp_state of each unit (or dpar_fsdp_gather: whole), read by
+ * dpar_fsdp_load dpar_fsdp_close(f);
  *
  * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their

@@ -177,11 +177,9 @@ typedef struct dpar_mem_attention_merge {
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
 
 /* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
- * or that of both it and what is there (dpar_moments_merge). Parts of some points each,
+ * or that of both it and what is there (Chan, Golub, LeVeque). Parts of some points each,
  * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
 typedef struct dpar_mem_moments {
     const void *x;

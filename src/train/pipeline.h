@@ -10,6 +10,7 @@
  *     dpar_pipeline_bytes(c, &options, &bytes, &why);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
+ *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
  *     dpar_pipeline_close(p);
  *
  * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own

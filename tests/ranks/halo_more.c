@@ -930,7 +930,7 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_spatial_outputs(NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);
@@ -975,7 +975,8 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
     CHECK(strcmp(why.text, said) == 0);
 }
 
-/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told. */
+/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told.
+ */
 static void no_result(dpar_comm *c, const dpar_halo_field *f)
 {
     const int last = c->rank == c->size - 1;

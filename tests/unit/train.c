@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What the layers of training decide for themselves, by hand: the capacity of experts. */
+/* What the layers of training decide for themselves, by hand: the capacity of experts, moments of
+ * two sets. */
 #include "dpar.h"
 
 #include "check.h"
@@ -22,8 +23,35 @@ static void test_capacity(void)
     CHECK(dpari_expert_capacity(&l, INT64_MAX / 2) == INT64_MAX);
 }
 
+/* Numbers around 1e8, one by one and in two sets: against two passes over all of them. */
+static void test_moments(void)
+{
+    dpar_moments half[2], none, one;
+    double mean = 0.0, m2 = 0.0;
+    int i;
+    memset(half, 0, sizeof half);
+    memset(&none, 0, sizeof none);
+    for (i = 0; i < 90; i++) {
+        one.count = 1.0;
+        one.mean = 1e8 + (double)(i * 37 % 90) / 90.0;
+        one.m2 = 0.0;
+        mean += one.mean / 90.0;
+        dpari_moments_merge(&half[i < 20], &one);
+        dpari_moments_merge(&half[i < 20], &none);
+    }
+    for (i = 0; i < 90; i++) {
+        const double d = 1e8 + (double)(i * 37 % 90) / 90.0 - mean;
+        m2 += d * d;
+    }
+    dpari_moments_merge(&half[0], &half[1]);
+    CHECK_NEAR(half[0].count, 90.0, 0.0);
+    CHECK(fabs(half[0].mean - mean) <= 1e-7);
+    CHECK(fabs(half[0].m2 - m2) <= 1e-5 * (1.0 + m2));
+}
+
 int main(void)
 {
     test_capacity();
+    test_moments();
     return CHECK_DONE();
 }
