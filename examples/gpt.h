@@ -1243,11 +1243,18 @@ static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradie
 static inline void gpt_steer(gpt *g, double rate)
 {
     const int32_t e = g->config.experts;
-    int32_t layer;
+    int32_t layer, i;
+    double all;
     for (layer = 1; layer <= g->config.blocks; layer++) {
+        double *const bias = g->bias + (layer - 1) * e, *const chosen = g->load + (layer - 1) * e;
         if (gpt_mixes(g, layer)) {
-            dpar_router_update_bias(e, g->load + (layer - 1) * e, rate, g->bias + (layer - 1) * e);
-            memset(g->load + (layer - 1) * e, 0, (size_t)e * sizeof *g->load);
+            for (i = 0, all = 0.0; i < e; i++) {
+                all += chosen[i];
+            }
+            for (i = 0; i < e; i++) { /* expert.h; whole numbers: exact */
+                bias[i] += chosen[i] * e < all ? rate : chosen[i] * e > all ? -rate : 0.0;
+            }
+            memset(chosen, 0, (size_t)e * sizeof *chosen);
         }
     }
 }
@@ -1416,7 +1423,7 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
         g->k = gpt_take_real(r, n * g->groups_width);
         g->v = gpt_take_real(r, n * g->groups_width);
     }
-    g->entropy = gpt_take(r, dpar_cross_entropy_bytes(&g->tensor), 1);
+    g->entropy = gpt_take_real(r, 3 * n * (g->comms.tp->size + 1));
     g->pending = gpt_take(r, pending, 1);
 }
 
@@ -1515,7 +1522,9 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
         GPT_TRY(dpar_experts_init(g->plan_memory[1], g->plan_bytes[1], comms->ep, &g->layer,
                                   &g->experts, why));
     }
-    GPT_TRY(dpar_tensor_heads_comm(comms->tp, &g->heads, &g->same));
+    if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
+        GPT_TRY(dpar_comm_split(comms->tp, g->share.group, comms->tp->rank, &g->same));
+    }
     gpt_open_products(g);
     *made = g;
     return DPAR_OK;

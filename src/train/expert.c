@@ -304,20 +304,6 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
     return st;
 }
 
-DPAR_API void dpar_router_update_bias(int32_t experts, const double *chosen, double rate,
-                                      double *bias)
-{
-    double all = 0.0;
-    int32_t e;
-    for (e = 0; e < experts; e++) {
-        all += chosen[e];
-    }
-    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
-        const double load = chosen[e] * experts;
-        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
-    }
-}
-
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
 /* A plan, and what is behind its head. */

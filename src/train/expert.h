@@ -139,11 +139,9 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
  * O(tokens x experts). */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3): once a step the bias of each expert chosen less often
- * than the mean rises by rate, of one chosen more often falls. chosen: load->chosen, so that all
- * ranks' biases stay equal, or its sum over several micro-batches. rate: 0.001. Local. */
-DPAR_API void dpar_router_update_bias(int32_t experts, const double *chosen, double rate,
-                                      double *bias);
+/* Balancing without a loss (DeepSeek-V3): once a step, with m the mean of load->chosen (or of its
+ * sum over several micro-batches, which all ranks have alike), bias[e] += rate where chosen[e] < m,
+ * -= rate where chosen[e] > m,    rate: 0.001 */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 

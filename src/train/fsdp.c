@@ -1222,18 +1222,6 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
 }
 
-DPAR_API dpar_status dpar_fsdp_gather(dpar_fsdp *d, int32_t array, int32_t u, void *room)
-{
-    int64_t count;
-    int32_t type;
-    const void *mine =
-        array < DPAR_FSDP_ARRAYS ? dpar_fsdp_state(d, array, u, &count, &type) : NULL;
-    if (mine == NULL) {
-        return DPAR_E_ARG;
-    }
-    return dpar_gather(d->shard, mine, room, count, type, 0, NULL);
-}
-
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
 static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
                                        dpar_fsdp_read read, void *ctx, dpar_why *why)

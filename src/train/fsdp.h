@@ -35,7 +35,7 @@
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     a checkpoint: dpar_fsdp_state of each unit (or dpar_fsdp_gather: whole), read by
+ *     a checkpoint: dpar_fsdp_state of each unit and array, read by
  * dpar_fsdp_load dpar_fsdp_close(f);
  *
  * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
@@ -197,16 +197,11 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
 /* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
  * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
- * rank's shard is ceil(extent / ranks) of them. E_ARG with a sentence. Local. */
+ * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
+ * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
+ * rank. E_ARG with a sentence. Local. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Unit u of an array comes to rank 0 of c: the first layout.extent[0] elements of `room`, which
- * holds c->size times a shard (elsewhere NULL is fine), the device's where c->mem is one's: another
- * is E_ARG on that rank, and others wait. A full checkpoint is that of all units and arrays, and is
- * read as a sharded one of one rank. COLLECTIVE over c. E_ARG: no such array or unit; then errors
- * as comm.h. */
-DPAR_API dpar_status dpar_fsdp_gather(dpar_fsdp *f, int32_t array, int32_t u, void *room);
-
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
  * an array of unit u. A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,

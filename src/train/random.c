@@ -5,7 +5,6 @@
 
 #include "../base/arith.h"
 #include "../base/real.h"
-#include "../base/type.h"
 #include "../comm/elements.h"
 
 DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
@@ -110,22 +109,4 @@ static double dpari_random_inverse(double p)
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index)
 {
     return dpari_random_inverse(dpar_random_uniform(seed, stream, index));
-}
-
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y)
-{
-    const double factor = 1.0 / (1.0 - p);
-    int64_t i, j, at = 0;
-    for (i = 0; i < r->rows; i++) {
-        const uint64_t first = (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)r->column;
-        for (j = 0; j < r->columns; j++, at++) {
-            const double u = dpar_random_uniform(r->seed, r->stream, first + (uint64_t)j);
-            if (type == DPAR_F64) {
-                ((double *)y)[at] = u < p ? 0.0 : factor * ((const double *)x)[at];
-            } else {
-                ((float *)y)[at] = u < p ? 0.0f : (float)(factor * (double)((const float *)x)[at]);
-            }
-        }
-    }
 }

@@ -3,7 +3,10 @@
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
  * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
  * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would. */
+ * numbers where they hold different ones, as one rank would: no state to keep apart. Initial
+ * values, and dropout on activations that several ranks have: element (i, j) of an array of `width`
+ * columns u = dpar_random_uniform(seed, stream, i width + j);    a stream for each layer, step, ...
+ *     y = u < p ? 0 : x / (1 - p);                           dx from dy by the same u */
 #ifndef DPARI_TRAIN_RANDOM_H
 #define DPARI_TRAIN_RANDOM_H
 
@@ -16,20 +19,5 @@ DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
 /* Of mean 0 and deviation 1: the inverse of the normal distribution (Wichura's AS 241, within
  * 1e-12) at that; within +-6.34. */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
-
-/* A dense piece of a whole array, and the stream that the whole array is drawn from: element (i, j)
- * of the piece by number (row + i) width + column + j. Ranks that hold the same elements (dropout
- * on activations that all have) draw the same numbers, others different ones, as one rank would: no
- * state to keep apart. */
-typedef struct dpar_random_piece {
-    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
-    int64_t rows, columns; /* of the piece */
-    int64_t row, column;   /* where it begins in the whole array, */
-    int64_t width;         /* whose rows have so many */
-} dpar_random_piece;
-/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
- * the same call. 0 <= p < 1. type: F64, F32. Local. */
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y);
 
 #endif

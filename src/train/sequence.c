@@ -311,8 +311,8 @@ static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t b
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi)
+/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. */
+static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *lo, int64_t *hi)
 {
     const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
     *lo = begin;
@@ -342,7 +342,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
     double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
         dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
@@ -379,7 +379,7 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
                  delta = dpari_element_get(call->delta, t, row);
     double score[DPARI_SEQ_PART];
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
         n = dpari_least(DPARI_SEQ_PART, hi - lo);
         (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);

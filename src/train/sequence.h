@@ -53,8 +53,9 @@ struct dpari_attention_way;
 typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
 
 /* A block: some queries that follow one another, some keys that do, of one document. Query i sees
- * key j when i + low <= j <= i + high: dpar_attention_row. Arrays begin at the block's first token,
- * rows as above, all heads. Sums: f64 when the layer's type is f64, else f32. */
+ * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
+ * block's first token, rows as above, all heads. Sums: f64 when the layer's type is f64, else f32.
+ */
 typedef struct dpar_attention_call {
     const dpar_attention *layer;
     int64_t queries, keys;
@@ -98,9 +99,6 @@ struct dpar_attention {
 
 /* ---- blocks; local ---- */
 
-/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. O(1). */
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi);
 /* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted; with
  * out_gradient the gradients. Also whole attention, of all tokens of a document at once (low -keys,
  * high 0: causal). O(pairs). */

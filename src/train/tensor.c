@@ -634,14 +634,6 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_cross_entropy_bytes(const dpar_tensor *t)
-{
-    if (t == NULL || t->comm == NULL) {
-        return 0;
-    }
-    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
-}
-
 static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
@@ -724,21 +716,4 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
     x.lse = a->lse; /* read only */
     x.scale = scale;
     return dpari_do_cross_entropy(t->comm, &x);
-}
-
-/* ---- attention heads ------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_tensor_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
-{
-    if (c == NULL || h == NULL || same == NULL) {
-        return DPAR_E_ARG;
-    }
-    if (h->ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
-    }
-    if (h->groups >= h->ranks) {
-        *same = NULL;
-        return DPAR_OK;
-    }
-    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
 }

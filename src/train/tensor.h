@@ -167,10 +167,8 @@ typedef struct dpar_cross_entropy_arrays {
     double *lse;                 /* [n]. Forward writes, backward reads */
     double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
     dpar_cross_entropy_sum *sum; /* so */
-    void *scratch;               /* dpar_cross_entropy_bytes, of forward */
+    void *scratch;               /* [3 n (ranks + 1)] of type, of forward */
 } dpar_cross_entropy_arrays;
-/* Bytes of scratch. Local. */
-DPAR_API int64_t dpar_cross_entropy_bytes(const dpar_tensor *t);
 /* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
  * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
  * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
@@ -187,10 +185,11 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
  * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
- * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
- * nothing to add up. Once a step, after the last micro-batch, let those sum their gradients of keys
- * and values: of dw [(queries + 2) width][in], queries first, the 2 width in elements from
- * queries width in on, and 2 width of its dbias. As dpar_comm_split. */
-DPAR_API dpar_status dpar_tensor_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
+ * own queries only. With share = dpar_heads_of(&heads, c->rank),
+ *     dpar_comm_split(c, share.group, c->rank, &same);
+ * on all ranks makes a communicator of those that have the same one. Once a step, after the last
+ * micro-batch, let them sum their gradients of keys and values: of dw [(queries + 2) width][in],
+ * queries first, the 2 width in elements from share.queries width in on, and 2 width of its
+ * dbias. */
 
 #endif

@@ -7,7 +7,7 @@ strict='-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-
 strict_c="$strict -Wvla -Wdouble-promotion -Wstrict-prototypes"
 # The run wing includes system headers, whose names a unit test may use for its own: only those that
 # test it get it.
-wings() { case $1 in base | doctor | fsdp | kernel | launch | mem | strided) ;; *) echo -DDPAR_NO_RUN ;; esac; }
+wings() { case $1 in base | doctor | fsdp | kernel | launch | mem | random | strided | train) ;; *) echo -DDPAR_NO_RUN ;; esac; }
 have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }

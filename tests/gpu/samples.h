@@ -20,6 +20,8 @@
 
 #include <cuda_runtime.h>
 
+#include "../optimizers.h"
+
 #include <algorithm>
 #include <functional>
 #include <math.h>

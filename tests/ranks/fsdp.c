@@ -36,7 +36,7 @@
 #define dpar_comm_release(c, memory) free(memory)
 #endif
 #ifdef DEVICE_CUDA /* NCCL takes what a call reads and writes from one kind of memory */
-#define dpar_fsdp_gather(f, a, u, room) (dpar_status) ON_DEVICE(dpar_fsdp_gather(f, a, u, room))
+#define gather_unit(m, a, u, room) (dpar_status) ON_DEVICE(gather_unit(m, a, u, room))
 #define dpar_broadcast(c, x, n, type, root, work)                                                  \
     (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
 #define dpar_redistribute_run(c, a, b, in, out, type, o, why)                                      \
@@ -730,6 +730,15 @@ static dpar_status read_saved(void *ctx, int32_t array, int32_t u, int32_t rank,
     return s->read % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
 }
 
+/* A whole unit on rank 0, as fsdp.h says. */
+static dpar_status(gather_unit)(const model *m, int32_t a, int32_t u, void *room)
+{
+    int64_t count;
+    int32_t type;
+    const void *mine = dpar_fsdp_state(m->f, a, u, &count, &type);
+    return dpar_gather(m->shard, mine, room, count, type, 0, NULL);
+}
+
 /* Every rank of the world gets what the first `ranks` have; whole: put together by the library. */
 static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whole)
 {
@@ -754,9 +763,8 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
                     dpar_layout layout;
                     CHECK_INT(dpar_fsdp_layout(m->f, u, 0, 1, &layout, NULL), DPAR_OK);
                     CHECK_INT(layout.extent[0], total);
-                    CHECK_INT(
-                        dpar_fsdp_gather(m->f, a, u, m->shard->rank == 0 ? s->at[a][u][r] : NULL),
-                        DPAR_OK);
+                    CHECK_INT(gather_unit(m, a, u, m->shard->rank == 0 ? s->at[a][u][r] : NULL),
+                              DPAR_OK);
                 } else if (m->f != NULL && m->shard->rank == r) {
                     int64_t n;
                     memcpy(s->at[a][u][r], dpar_fsdp_state(m->f, a, u, &n, NULL),

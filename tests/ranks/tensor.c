@@ -979,7 +979,7 @@ static int entropy_case(dpar_comm *c, const words *s)
         }
     }
     entropy_textbook(s, x, targets, want_loss, want);
-    scratch = fresh(dpar_cross_entropy_bytes(&t) / 8 + 1);
+    scratch = fresh(3 * t.tokens.count * (c->size + 1));
     look_begins(c);
     if (s->type == DPAR_F64 && n > 0 && s->offset <= 0.0) {
         bad += entropy_differs(&t, &e, logits, targets, want, n, lse, scratch);
@@ -1386,7 +1386,9 @@ static int block_cases(dpar_comm *c)
         s.width = 2 + i % 3;
         bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, 0, NULL) !=
                DPAR_OK;
-        bad += dpar_tensor_heads_comm(c, &s.heads, &same) != DPAR_OK;
+        if (s.heads.groups < c->size) {
+            bad += dpar_comm_split(c, dpar_heads_of(&s.heads, c->rank).group, c->rank, &same) < 0;
+        }
         bad += (same != NULL) != (counts[i][1] < c->size);
         for (k = 0; k < 4; k++) {
             double **each = &m.x;
@@ -1413,52 +1415,6 @@ static int block_cases(dpar_comm *c)
             bad += dpar_comm_close(same) != DPAR_OK;
         }
     }
-    return bad;
-}
-
-/* ---- random numbers -------------------------------------------------------------------------- */
-
-/* Pieces of all ranks are those of the whole array that one rank draws; neighbours differ. */
-static int random_cases(dpar_comm *c)
-{
-    enum { ROWS = 7, WIDTH = 90 };
-    const int32_t type = c->size % 2 ? DPAR_F64 : DPAR_F32;
-    double *x = numbers(41, ROWS * WIDTH, 1.0);
-    void *whole = fresh(ROWS * WIDTH), *some, *typed;
-    dpar_random_piece all, own;
-    int64_t i, j, kept = 0;
-    int bad = 0;
-    memset(&all, 0, sizeof all);
-    all.seed = 5;
-    all.stream = 6;
-    all.rows = ROWS;
-    all.columns = all.width = WIDTH;
-    own = all;
-    own.column = WIDTH * c->rank / c->size;
-    own.columns = WIDTH * (c->rank + 1) / c->size - own.column;
-    own.row = 1;
-    own.rows = ROWS - 1;
-    typed = piece(x, WIDTH, 0, ROWS, 0, WIDTH, type);
-    some = piece(x, WIDTH, 1, ROWS, own.column, own.column + own.columns, type);
-    dpar_random_dropout(&all, type, 0.25, typed, whole);
-    dpar_random_dropout(&own, type, 0.25, some, some);
-    for (i = 0; i < own.rows; i++) {
-        for (j = 0; j < own.columns; j++) {
-            const double d = float_get(some, i * own.columns + j, type) -
-                             float_get(whole, (i + 1) * WIDTH + own.column + j, type);
-            bad += !(d >= 0.0 && d <= 0.0);
-        }
-    }
-    for (i = 0; i < ROWS * WIDTH; i++) {
-        const double u = dpar_random_uniform(5, 6, (uint64_t)i), got = float_get(whole, i, type);
-        bad += !(fabs(got - (u < 0.25 ? 0.0 : x[i] / 0.75)) <= (type == DPAR_F64 ? 1e-14 : 1e-6));
-        kept += u >= 0.25;
-    }
-    bad += kept < ROWS * WIDTH * 7 / 10 || kept > ROWS * WIDTH * 8 / 10;
-    free(x);
-    free(whole);
-    free(some);
-    free(typed);
     return bad;
 }
 
@@ -1554,10 +1510,8 @@ static int nothing(dpar_comm *c)
     double x[4] = {0, 0, 0, 0};
     dpar_cross_entropy e;
     dpar_vocab v;
-    dpar_heads h;
     dpar_linear l;
     dpar_linear_arrays a;
-    dpar_comm *other = NULL;
     dpar_tensor t;
     int32_t id = 0;
     int k, bad = 0;
@@ -1566,7 +1520,6 @@ static int nothing(dpar_comm *c)
     memset(&a, 0, sizeof a);
     memset(&t, 0, sizeof t);
     bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     for (k = 0; k < 2; k++) {
         const dpar_tensor *none = k ? &t : NULL;
         bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;
@@ -1575,11 +1528,7 @@ static int nothing(dpar_comm *c)
         bad += embedding_backward(none, &v, 1, &id, x, x, 0, NULL) != DPAR_E_ARG;
         bad += cross_entropy_forward(none, &e, x, &id, x, x, NULL, x) != DPAR_E_ARG;
         bad += cross_entropy_backward(none, &e, x, &id, x, 1.0) != DPAR_E_ARG;
-        bad += dpar_cross_entropy_bytes(none) != 0;
     }
-    bad += dpar_tensor_heads_comm(NULL, &h, &other) != DPAR_E_ARG;
-    bad += dpar_tensor_heads_comm(c, NULL, &other) != DPAR_E_ARG;
-    bad += dpar_tensor_heads_comm(c, &h, NULL) != DPAR_E_ARG;
     return bad;
 }
 
@@ -1626,7 +1575,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
-    bad += block_cases(c) + random_cases(c) + nothing(c);
+    bad += block_cases(c) + nothing(c);
 #ifdef DEVICE_MEMORY
     bad += the_device.calls == 0;
     c = device_return(c);
