@@ -57,7 +57,7 @@
 #ifndef DPAR_MPI_H
 #define DPAR_MPI_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #include <mpi.h>
 
 /* All zero means the defaults. The same on all ranks. */
@@ -97,7 +97,8 @@ DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, d
 
 /* Stop here if you only want the API. The implementation follows. */
 
-#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION_DONE)
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) &&                            \
+    !defined(DPAR_MPI_IMPLEMENTATION_DONE)
 #define DPAR_MPI_IMPLEMENTATION_DONE
 
 #include <stdlib.h>

@@ -175,7 +175,8 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 
 /* Stop here if you only want the API. The implementation follows. */
 
-#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION)) &&                          \
+    !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
 #include <arpa/inet.h>

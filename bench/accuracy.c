@@ -6,7 +6,7 @@
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -890,10 +890,10 @@ static void print_document(void)
         "of "
         "1440);\nvtrain-multi, the first listed row of each model and tp (8 rows); llm-foundry, "
         "15 rows of the 3B\nmodel; b200-time, 4 rows. Nothing of SC21, Korthikanti, MT-NLG, "
-        "torchtitan or the memory table.\nThe collectives are judged by `tests/unit/collective.c` "
+        "torchtitan or the memory table.\nThe collectives are judged by `tests/cost/collective.c` "
         "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; bar 7 %%); ZeRO's Table 1, "
         "Korthikanti's memory figures and GPipe's bubble table\nare exact in "
-        "`tests/unit/strategy.c`.\n");
+        "`tests/cost/strategy.c`.\n");
     print_constants();
     print_left_out();
     printf(

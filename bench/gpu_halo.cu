@@ -3,7 +3,7 @@
  * an exchange, and whether every cell is right.
  *
  *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
- *         -I. -Iexamples bench/gpu_halo.cu -o gpu_halo -ldl
+ *         -I. -Iapps bench/gpu_halo.cu -o gpu_halo -ldl
  *     ./gpu_halo --ranks 4                              a GPU each
  *     DPAR_TEST_SHARE_GPU=1 ./gpu_halo --ranks 2        on one: NCCL through the host, slow
  *

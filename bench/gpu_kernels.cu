@@ -17,7 +17,6 @@
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
-#define DPAR_NO_SHOW
 #if defined(__CUDACC__)
 #pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
 #endif

@@ -7,7 +7,7 @@
  *   build/order_speed PASSES < compute_only.csv > lowered.csv     (for bench/order_peer.py)
  */
 #define _POSIX_C_SOURCE 199309L
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include <stdio.h>
 #include <string.h>

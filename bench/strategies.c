@@ -12,7 +12,7 @@
  * most), of the strategy, and the ratios to both. Bar: 1.10 of the second. The last step of each
  * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
  * callbacks that do nothing: what is left is what dpar adds to them. */
-#include "dpar.h"
+#include "dpar_train.h"
 
 #include <stdio.h>
 #include <stdlib.h>

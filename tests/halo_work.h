@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_work - halo exchanges of a random grid whose every cell each rank can foretell by the words
- * of halo.h: for tests that care what happens to the ranks. (Geometry: tests/ranks/halo_oracle.c.)
+ * of halo.h: for tests that care what happens to the ranks. (Geometry: tests/halo/ranks/halo_oracle.c.)
  * Two fields: eight f64 a point, whose rows are long enough to be read where they lie, and one i32.
  */
 #ifndef DPAR_HALO_WORK_H

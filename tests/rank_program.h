@@ -9,7 +9,7 @@
 #ifndef DPAR_RANK_PROGRAM_H
 #define DPAR_RANK_PROGRAM_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 #endif

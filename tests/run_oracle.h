@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* run_oracle - what the programs in tests/ranks share: data that every rank can compute for every
+/* run_oracle - what the programs in tests/*/ranks share: data that every rank can compute for every
  * other, a serial reference of each collective, and the ways to start ranks. Compile with
  * -DUSE_MPI to run the same programs under mpirun (dpar_mpi.h).
  *
@@ -10,7 +10,7 @@
 #ifndef DPAR_RUN_ORACLE_H
 #define DPAR_RUN_ORACLE_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #if defined(USE_MPI)
 #include "dpar_mpi.h"
 #endif

@@ -5,7 +5,8 @@
 #ifndef DPAR_IMPLEMENTATION
 #define DPAR_IMPLEMENTATION
 #endif
-#include "dpar.h"
+#include "dpar_cost.h"
+#include "dpar_debug.h"
 
 #ifdef USE_MPI
 #include "dpar_mpi.h"

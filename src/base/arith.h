@@ -7,11 +7,13 @@
 
 #define DPARI_FN static DPARI_UNUSED
 
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifdef DPAR_IMPLEMENTATION
+/* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
+#ifdef DPARI_PASTED
 #define DPARI_API static DPARI_UNUSED
+#define DPARI_DOOR DPAR_API
 #else
 #define DPARI_API extern
+#define DPARI_DOOR extern
 #endif
 
 /* Not inlined: keeps a large frame off the call paths that do not need it. */

@@ -71,7 +71,7 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
  * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
  * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
  * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
- * published tables: tests/unit/collective.c prints them. A kind that is none costs nothing. O(1),
+ * published tables: tests/cost/collective.c prints them. A kind that is none costs nothing. O(1),
  * about 50 ns. */
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);

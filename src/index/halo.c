@@ -427,7 +427,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 }
 
 /* The coordinates of a rank's block. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
@@ -599,7 +599,7 @@ DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
     return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
 }
 
-DPARI_API int dpari_halo_star(const dpar_halo *h)
+DPARI_DOOR int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
 }

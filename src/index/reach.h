@@ -6,6 +6,13 @@
 #include "../base/arith.h"
 #include "halo.h"
 
+/* The coordinates of a rank's block; 0: it has none. */
+DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Does nothing arrive outside of two dims? */
+DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
+
+/* ---- of this header's own modules ---- */
+
 /* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
 DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
                                 int64_t *at);
@@ -13,14 +20,10 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
  * own they are empty and lie at the beginning. 0 when it has neither. */
 DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
                                int64_t *box);
-/* The coordinates of a rank's block; 0: it has none. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
 /* Does the end of a dim meet other points, so that it has as many faces as cells? */
 DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
-/* Does nothing arrive outside of two dims? */
-DPARI_API int dpari_halo_star(const dpar_halo *h);
 /* Rows behind a pole: not the one that is held twice. */
 DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 

@@ -3,7 +3,7 @@
  * run on every transport, given slots and stepped through. The first bytes of the input choose
  * chains, slices and changes, the rest is the text. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a
  * main that feeds argv[1] fixed pseudo-random mutations of a few seeds. */
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the JSON reader against a second, recursive recogniser of RFC 8259. libFuzzer's entry, and
  * with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include "texts.h"
 

@@ -4,7 +4,7 @@
  * pairs each SEND with a RECV in the same order on both ranks; sinking keeps the order within a
  * class. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
  * pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include "nccl.h"
 
 #define CHECK_THREADS
-#include "dpar.h"
+#include "dpar_comm.h"
 
 #include "apart.h"
 

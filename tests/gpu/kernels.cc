@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* kernels: each operation of dpar_cuda.h's table against the host's (dpar_mem_host, which
- * tests/unit/mem.c compares with scalar loops), on random numbers of all types: odd sizes,
+ * tests/comm/mem.c compares with scalar loops), on random numbers of all types: odd sizes,
  * unaligned pointers, NaN and Inf, sizes of 0, outputs between guards. Equal bits where mem.h
  * promises them, else within some units in the last place of f64, or f32 where results are that.
  * Then index math past 2^31 as pure functions, errors, launch counts, graphs.
@@ -12,7 +12,6 @@
  * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
-#define DPAR_NO_SHOW
 #include "dpar_cuda.h"
 
 #include "check.h"

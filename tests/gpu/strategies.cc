@@ -7,8 +7,6 @@
 #ifndef DPAR_APART /* dpar.h and both headers are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
-#define DPAR_NO_SHOW
-#define DPAR_NO_COST
 #endif
 #include "dpar_nccl.h"
 
