@@ -11,7 +11,6 @@
  *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
-#include "dpar_schedule.h"
 #include "dpar_halo.h"
 
 /* One exchange as an engine holds it. */
