@@ -436,3 +436,19 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     default: dpar_text_put(t, "error "); dpar_text_int(t, number);
     }
 }
+
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpar_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}

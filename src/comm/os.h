@@ -110,5 +110,7 @@ DPARI_API void dpari_os_join(pthread_t thread);
 
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
+/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 #endif

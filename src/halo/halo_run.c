@@ -9,6 +9,7 @@
 #include "../comm/comm.h"
 #include "../comm/kernel.h"
 #include "../comm/os.h"
+#include "../comm/group.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
 #include "../comm/world.h"
@@ -34,9 +35,9 @@ typedef struct dpari_hx_suspect {
 /* The rank in the plan's communicator of one of the world; -1: none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const dpari_group *g = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && s->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
     }
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
 }
@@ -60,7 +61,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
                                  const dpari_hx_suspect *q, double waited)
 {
-    dpari_shm *s = (dpari_shm *)(void *)x->node;
+    dpari_group *g = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
     dpar_why why;
     dpar_text t;
@@ -72,7 +73,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
     dpar_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, s, p->world);
+        dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpar_text_put(&t, " did not come in ");
         dpar_text_fixed(&t, waited, 1);
@@ -94,7 +95,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
         dpar_text_char(&t, ' ');
         dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
-    status = dpari_shm_break(s, status, why.text);
+    status = dpari_group_break(g, status, why.text);
     if (x->node != x->c) {
         dpar_comm_abort(x->c, status, x->node->why.text);
     }
@@ -105,7 +106,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
 static void dpari_hx_progress(dpar_halo_exchange *x)
 {
     int32_t i;
-    dpari_shm_progress_all((dpari_shm *)(void *)x->node);
+    dpari_shm_progress_all(x->node);
     if (x->node != x->c) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
@@ -117,7 +118,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
-    dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    dpar_status st = dpari_group_broken(dpari_group_of(x->node));
     if (st == DPAR_OK) {
         st = x->c->status;
     }
@@ -130,8 +131,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
                             dpari_hx_suspect *q)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
-    const int32_t who = dpari_shm_culprit(s, x->peer[peer].world, now, quiet, &q->links);
+    const dpari_group *g = dpari_group_of(x->node);
+    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;
@@ -693,7 +694,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
 {
     dpar_status st = DPAR_OK;
     if (x->world) { /* the others may have given this rank up */
-        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+        st = dpari_group_broken(dpari_group_of(x->node));
     }
     st = st == DPAR_OK ? dpari_hx_broken(x) : st;
     if (st != DPAR_OK) {
