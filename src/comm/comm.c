@@ -469,6 +469,30 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
+/* ---- what is posted bit by bit ----------------------------------------------------------------
+ */
+
+DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+{
+    c->rest = post;
+    c->rest_of = operation;
+}
+
+DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
+{
+    dpari_rest *post = c->rest;
+    void *operation = c->rest_of;
+    dpari_rest_leave(c, NULL, NULL);
+    return post ? post(operation) : DPAR_OK;
+}
+
+DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
+{
+    if (c->rest_of == operation) {
+        dpari_rest_leave(c, NULL, NULL);
+    }
+}
+
 /* ---- the operations: what the user says, as a call --------------------------------------------
  */
 

@@ -7,6 +7,7 @@
 #include "../base/type.h"
 #include "../index/halo.h"
 #include "../comm/comm.h"
+#include "../comm/engine.h"
 #include "../comm/kernel.h"
 #include "../comm/os.h"
 #include "../comm/group.h"
@@ -634,7 +635,7 @@ static void dpari_hx_break_both(dpar_halo_exchange *x)
 static void dpari_hx_over(dpar_halo_exchange *x)
 {
     x->active = 0;
-    x->c->unposted = x->c->unposted == x ? NULL : x->c->unposted;
+    dpari_rest_drop(x->c, x);
 }
 
 /* The exchange failed: nothing of it stays under way. */
@@ -665,16 +666,14 @@ static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
     return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
 }
 
-/* Messages of two plans meet in the order in which they are posted, on all ranks the same: of the
- * one that began before, all come before those of the next. */
-static dpar_status dpari_hx_post_rest(dpar_comm *c)
+/* What a plan that began before this one still has to post: dpari_rest. */
+static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_exchange *before = c->unposted;
+    dpar_halo_exchange *x = (dpar_halo_exchange *)before;
     dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && before && before->active && dpari_hx_unposted(before)) {
-        st = dpari_hx_on(before, 1);
+    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        st = dpari_hx_on(x, 1);
     }
-    c->unposted = NULL;
     return st;
 }
 
@@ -705,7 +704,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
-    st = dpari_hx_post_rest(x->c);
+    st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
         return st;
     }
@@ -728,7 +727,9 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
         st = dpari_hx_begin_step(x, x->next);
     }
-    x->c->unposted = st == DPAR_OK && dpari_hx_unposted(x) ? x : NULL;
+    if (st == DPAR_OK && dpari_hx_unposted(x)) {
+        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+    }
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
