@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "comm.h"
+#include "engine.h"
 #include "kernel.h"
 #include "os.h"
-#include "world.h"
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
@@ -45,6 +45,28 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
+}
+
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root)
+{
+    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
+    }
 }
 
 /* ---- what each kind looks at ------------------------------------------------------------------
@@ -445,6 +467,30 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
         first = first == DPAR_OK ? s : first;
     }
     return first;
+}
+
+/* ---- what is posted bit by bit ----------------------------------------------------------------
+ */
+
+DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+{
+    c->rest = post;
+    c->rest_of = operation;
+}
+
+DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
+{
+    dpari_rest *post = c->rest;
+    void *operation = c->rest_of;
+    dpari_rest_leave(c, NULL, NULL);
+    return post ? post(operation) : DPAR_OK;
+}
+
+DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
+{
+    if (c->rest_of == operation) {
+        dpari_rest_leave(c, NULL, NULL);
+    }
 }
 
 /* ---- the operations: what the user says, as a call --------------------------------------------

@@ -107,7 +107,8 @@ struct dpar_comm {
                             are in use; NULL: the host's. All communicators split from it have it */
     dpar_engine engine;  /* private, as all that follows */
     void *context;
-    struct dpar_halo_exchange *unposted; /* has begun, and its last messages are not posted */
+    dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
+    void *rest_of;                      /* that operation; NULL: none has left anything */
 };
 
 /* All ranks have come before any goes on. */

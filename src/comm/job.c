@@ -9,7 +9,7 @@ typedef struct dpari_job_row {
 
 static const char *dpari_job_environ(const void *user, const char *name)
 {
-    char **at = environ;
+    char **at = dpari_os_environment();
     size_t n = dpari_length(name);
     (void)user;
     for (; at != NULL && *at != NULL; at++) {
@@ -603,19 +603,12 @@ static int64_t dpari_job_started(int64_t pid)
  * whatever runs between it and them. 0: nobody can tell. */
 static int64_t dpari_job_proxy(const dpari_site *s)
 {
-#if defined(SO_PEERCRED) && defined(__linux__)
     const char *text = dpari_site_env(s, "PMI_FD");
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    int64_t fd;
-    if (text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
-        getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0) {
-        return (int64_t)peer.pid;
-    }
-#else
-    (void)s;
-#endif
-    return 0;
+    int64_t fd, pid, user;
+    return text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
+                   dpari_os_peer((int)fd, &pid, &user) == 0
+               ? dpari_most(pid, 0)
+               : 0;
 }
 
 DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "launch.h"
-#include "shm.h"
 #include "../base/arith.h"
+#include "comm.h"
+#include "group.h"
 #include "job.h"
 #include "meet.h"
 #include "os.h"
+#include "shm.h"
 #include "world.h"
 
 /* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
@@ -88,15 +90,15 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     dpar_text t;
     dpar_status status;
     int result, broken;
-    seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    seat->status = dpari_shm_join(&l->segment, rank, 0, l->options, &world, &seat->why);
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
         return;
     }
-    dpari_world_of(world)->lent = 1;
+    dpari_shm_lend(world, 1);
     result = l->fn(world, l->arg);
-    dpari_world_of(world)->lent = 0;
+    dpari_shm_lend(world, 0);
     broken = world->status != DPAR_OK;
     seat->ended = dpari_os_now();
     seat->follows = broken;
@@ -108,7 +110,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_text_int(&t, rank);
         dpar_text_put(&t, " returned ");
         dpar_text_int(&t, result);
-        dpari_put_failed(&t, (const dpari_shm *)(const void *)world, rank);
+        dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_close(world);
@@ -523,7 +525,7 @@ DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
                                         : dpari_meet_ranks(job, options, &segment, why);
     if (status == DPAR_OK) {
-        status = dpari_world_join(&segment, job->rank, 1, options, world, why);
+        status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
         if (status != DPAR_OK) {
             dpari_segment_close(&segment);
         }

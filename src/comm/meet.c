@@ -147,15 +147,8 @@ static int dpari_meet_socket(void)
 /* Does the process at the other end run as this user? */
 static int dpari_meet_is_mine(int fd)
 {
-#if defined(__linux__)
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
-#else
-    uid_t uid;
-    gid_t gid;
-    return getpeereid(fd, &uid, &gid) == 0 && uid == getuid();
-#endif
+    int64_t pid, user;
+    return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
 }
 
 /* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */

@@ -59,11 +59,15 @@ DPARI_API void dpari_os_sleep(double seconds)
     nanosleep(&t, NULL);
 }
 
+/* Of linux/futex.h, which is not everywhere where the call is. */
+enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
+
 DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     struct timespec t = dpari_os_span(seconds);
-    syscall(SYS_futex, word, own ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT, value, &t, NULL, 0);
+    const int op = DPARI_OS_FUTEX_WAIT | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, value, &t, NULL, 0);
 #else
     (void)own;
     if (DPARI_LOAD(word) == value) {
@@ -75,7 +79,8 @@ DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double second
 DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
-    syscall(SYS_futex, word, own ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    const int op = DPARI_OS_FUTEX_WAKE | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, INT32_MAX, NULL, NULL, 0);
 #else
     (void)word;
     (void)own;
@@ -99,14 +104,20 @@ DPARI_API void dpari_os_unmap(void *at, int64_t bytes)
     }
 }
 
+#if defined(O_TMPFILE)
+#define DPARI_OS_TMPFILE O_TMPFILE
+#elif defined(__O_TMPFILE) /* glibc without _GNU_SOURCE */
+#define DPARI_OS_TMPFILE __O_TMPFILE
+#endif
+
 /* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
 static int dpari_os_named(void)
 {
     char name[64];
     dpar_text t;
     int fd = -1;
-#if defined(__linux__) && defined(O_TMPFILE) /* never a name, where the file system can do it */
-    fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+#if defined(__linux__) && defined(DPARI_OS_TMPFILE) /* never a name, where that is possible */
+    fd = open("/dev/shm", DPARI_OS_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
 #endif
     for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
         dpar_text_init(&t, name, sizeof name);
@@ -275,6 +286,44 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
+DPARI_API char **dpari_os_environment(void)
+{
+    extern char **environ; /* POSIX: no header has it */
+    return environ;
+}
+
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+{
+#if defined(__linux__) && defined(SO_PEERCRED)
+    struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
+        pid_t pid;
+        uid_t uid;
+        gid_t gid;
+    } peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        return -1;
+    }
+    *pid = (int64_t)peer.pid;
+    *user = (int64_t)peer.uid;
+    return 0;
+#elif defined(__linux__)
+    (void)fd;
+    (void)pid;
+    (void)user;
+    return -1;
+#else
+    uid_t uid;
+    gid_t gid;
+    if (getpeereid(fd, &uid, &gid) != 0) {
+        return -1;
+    }
+    *pid = 0;
+    *user = (int64_t)uid;
+    return 0;
+#endif
+}
+
 DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
@@ -386,4 +435,20 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
     default: dpar_text_put(t, "error "); dpar_text_int(t, number);
     }
+}
+
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpar_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
 }

@@ -27,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
@@ -38,8 +37,11 @@
 #include "../base/arith.h"
 #include "../base/text.h"
 
-#if defined(__GLIBC__) && !defined(__USE_MISC)
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN
+/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
+ * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
+ * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
 #endif
 
 /* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
@@ -86,6 +88,11 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at);
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 
+/* "NAME=value" each, then NULL. */
+DPARI_API char **dpari_os_environment(void);
+/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
+
 /* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
 DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
 /* Bytes of physical memory; 0 where it cannot be had. */
@@ -103,5 +110,7 @@ DPARI_API void dpari_os_join(pthread_t thread);
 
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
+/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 #endif

@@ -2,7 +2,7 @@
 #include "peers.h"
 
 #include "comm.h"
-#include "launch.h"
+#include "shm.h"
 #include "world.h"
 
 /* Bytes from which the collectives of shared memory write past the cache, too. */

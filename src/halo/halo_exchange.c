@@ -15,6 +15,7 @@
 #include "../comm/kernel.h"
 #include "../comm/mem.h"
 #include "../comm/os.h"
+#include "../comm/group.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
 #include "../comm/world.h"
@@ -1007,7 +1008,7 @@ static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
     int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
     if (!x->world) {
@@ -1025,7 +1026,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? told[2 * i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
             x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }

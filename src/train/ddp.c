@@ -10,7 +10,8 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
-#include "../comm/world.h"
+#include "../comm/engine.h"
+#include "../comm/shm.h"
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */
