@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_cuda.h - the table dpar_mem (mem.h) for memory of an NVIDIA GPU: packing, casting, reducing,
- * optimizer steps and the like as kernels on one stream.
+/* dpar_cuda.h - the table dpar_mem (mem.h) for memory of an NVIDIA GPU, and that of layers
+ * (layers.h): packing, casting, reducing, optimizer steps and the like as kernels on one stream.
  *
  *     dpar_cuda gpu;
  *     dpar_mem mem;
@@ -23,11 +23,12 @@
  * comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all of CUDA, what a kernel does
  * wrong is heard at a later call.
  *
- * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, dot,
- * xent, merge, moments and norm. No atomics: the same input gives the same bits in every run, on
- * every device, whatever the launch. Not so with nvcc's -use_fast_math, which makes subnormal f32
- * zeros. options.fast computes exponentials and optimizers of f32 and 16-bit weights in f32: within
- * some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB of the host's stack.
+ * Numbers: as mem.h says, so the bits of the host's tables but for squares, clip, optimize, dot,
+ * cross_entropy, attention_merge, moments and norm. No atomics: the same input gives the same bits
+ * in every run, on every device, whatever the launch. Not so with nvcc's -use_fast_math, which
+ * makes subnormal f32 zeros. options.fast computes exponentials and optimizers of f32 and 16-bit
+ * weights in f32: within some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB of the
+ * host's stack.
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
@@ -74,6 +75,7 @@ typedef struct dpar_cuda {
     struct {
         uintptr_t lo, hi;
     } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
+    dpar_mem_layers layers;  /* that of the table */
 } dpar_cuda;
 
 /* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
@@ -86,8 +88,8 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
  * closed are fine. E_SYSTEM: something on the stream went wrong; it is closed all the same. Local.
  */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* The table, with `gpu` as its ctx: `gpu` stays where it is as long as the table is used, by one
- * thread at a time. Local. */
+/* The table, with `gpu` as its ctx and a table of layers (layers.h) in `gpu`: it stays where it is
+ * as long as the table is used, by one thread at a time. Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- measuring ---- */
@@ -2416,17 +2418,17 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
 }
 
 /* 1 where the span is to be done, 0 where it is empty, -1 where it is none. */
-static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
+static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
     const int floats =
         dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
-    const int same = s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add &&
-                     !s->stochastic;
-    const int zero = s->from == NULL && s->scale == 0.0 && !s->add && !s->stochastic;
+    const int same =
+        s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add && !stochastic;
+    const int zero = s->from == NULL && s->scale == 0.0 && !s->add;
     int64_t count = s->count;
     int32_t width;
     if (count < 0 || dpar_type_bytes(s->to_type) == 0 || !(floats || same || zero) ||
-        (s->stochastic && (s->to_type != DPAR_BF16 || s->add)) || (count > 0 && s->to == NULL)) {
+        (count > 0 && s->to == NULL)) {
         return -1;
     }
     if (count == 0) {
@@ -2439,11 +2441,8 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
     p->to_type = s->to_type;
     p->from_type = s->from == NULL ? s->to_type : s->from_type;
     p->scale = s->scale;
-    p->seed = s->seed;
-    p->stream = s->stream;
-    p->index = s->index;
     p->add = s->add != 0;
-    p->stochastic = s->stochastic != 0;
+    p->stochastic = stochastic != 0;
     p->count = count;
     if (same || zero) {
         p->count = count * width;
@@ -2458,7 +2457,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
     p->even = (uint8_t)(s->from == NULL ||
                         dpari_cuda_even(s->from, p->head, dpari_cuda_width(s->from_type)));
     if (width <= 4 && dpari_cuda_width(p->from_type) <= 4) {
-        p->raw = s->from != NULL && s->scale == 1.0 && !s->add && !s->stochastic ? 2 : 3;
+        p->raw = s->from != NULL && s->scale == 1.0 && !s->add && !stochastic ? 2 : 3;
     }
     return 1;
 }
@@ -2510,12 +2509,12 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     b.n = 0;
     b.room = 0;
     for (i = 0; i < n; i++) {
-        if (dpari_cuda_span_piece(&spans[i], &piece) < 0) {
+        if (dpari_cuda_span_piece(&spans[i], 0, &piece) < 0) {
             return dpari_cuda_wrong(gpu, "span");
         }
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        if (dpari_cuda_span_piece(&spans[i], &piece) > 0) {
+        if (dpari_cuda_span_piece(&spans[i], 0, &piece) > 0) {
             st = b.n == dpari_cuda_most<dpari_cuda_spans_small, dpari_cuda_spans_large>(gpu)
                      ? dpari_cuda_span_flush(gpu, &b)
                      : DPAR_OK;
@@ -2523,6 +2522,34 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
         }
     }
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
+}
+
+static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_spans_small b;
+    dpar_mem_span s;
+    int what;
+    memset(&s, 0, sizeof s);
+    s.to = r->to;
+    s.from = r->from;
+    s.count = r->count;
+    s.to_type = DPAR_BF16;
+    s.from_type = r->from_type;
+    s.scale = 1.0;
+    memset(&b, 0, sizeof b);
+    what = dpari_cuda_span_piece(&s, 1, &b.piece[0]);
+    if (what < 0 || (what > 0 && r->from == NULL) || !dpari_cuda_is_float(r->from_type)) {
+        return dpari_cuda_wrong(gpu, "round");
+    }
+    if (what == 0) {
+        return DPAR_OK;
+    }
+    b.n = 1;
+    b.piece[0].seed = r->seed;
+    b.piece[0].stream = r->stream;
+    b.piece[0].index = r->index;
+    return dpari_cuda_span_now(gpu, &b);
 }
 
 /* ---- sums of parts -----------------------------------------------------------------------------
@@ -3712,8 +3739,8 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 /* ---- cross-entropy -----------------------------------------------------------------------------
  */
 
-struct dpari_cuda_xent {
-    dpar_mem_xent x;
+struct dpari_cuda_entropy {
+    dpar_mem_cross_entropy x;
     double *part; /* sums of LOSS: three a block */
     int32_t parts, room;
 };
@@ -3729,13 +3756,13 @@ template <int FAST> __device__ static inline double dpari_cuda_exp(double x)
     return FAST ? (double)expf((float)x) : exp(x);
 }
 
-__device__ static inline double dpari_cuda_logit(const dpar_mem_xent &x, int64_t at)
+__device__ static inline double dpari_cuda_logit(const dpar_mem_cross_entropy &x, int64_t at)
 {
     return x.type == DPAR_F64 ? ((const double *)x.logits)[at]
                               : dpari_cuda_from_f32(((const float *)x.logits)[at]);
 }
 
-__device__ static inline int dpari_cuda_counts(const dpar_mem_xent &x, int64_t token)
+__device__ static inline int dpari_cuda_counts(const dpar_mem_cross_entropy &x, int64_t token)
 {
     const int64_t target = x.target.type == DPAR_I32
                                ? (int64_t)((const int32_t *)x.target.at)[token]
@@ -3799,9 +3826,9 @@ __device__ static inline dpari_cuda_soft dpari_cuda_soft_block(dpari_cuda_soft a
 /* Four logits of a thread at a time: a unit of a token's row, whose first may be unaligned. */
 template <int FAST>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_xent_part_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+    dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
-    const dpar_mem_xent &x = s.x;
+    const dpar_mem_cross_entropy &x = s.x;
     const int32_t width = dpari_cuda_width(x.type);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
         const unsigned char *base = (const unsigned char *)x.logits + token * x.rows * width;
@@ -3861,16 +3888,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-__device__ static inline double dpari_cuda_three(const dpar_mem_xent &x, int64_t rank,
+__device__ static inline double dpari_cuda_three(const dpar_mem_cross_entropy &x, int64_t rank,
                                                  int64_t token, int which)
 {
     return dpari_cuda_one<double>(x.all, 3 * (rank * x.tokens + token) + which, x.type);
 }
 
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_xent_loss_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+    dpari_cuda_entropy_loss_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
-    const dpar_mem_xent &x = s.x;
+    const dpar_mem_cross_entropy &x = s.x;
     double loss = 0.0, z = 0.0, tokens = 0.0;
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
     for (; i < x.tokens; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
@@ -3915,7 +3942,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 }
 
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_xent_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+    dpari_cuda_entropy_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
     double sum[3] = {0.0, 0.0, 0.0};
     for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
@@ -3935,9 +3962,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 
 template <int FAST>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_xent_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+    dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
-    const dpar_mem_xent &x = s.x;
+    const dpar_mem_cross_entropy &x = s.x;
     const int32_t width = dpari_cuda_width(x.type);
     const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
@@ -3974,67 +4001,70 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static int dpari_cuda_xent_fine(const dpar_mem_xent *x)
+static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
 {
     const int some = x->tokens > 0;
     if ((x->type != DPAR_F64 && x->type != DPAR_F32) || x->tokens < 0 || x->rows < 0 ||
-        x->phase < DPAR_MEM_XENT_PART || x->phase > DPAR_MEM_XENT_GRADIENT ||
+        x->phase < DPAR_MEM_CROSS_ENTROPY_PART || x->phase > DPAR_MEM_CROSS_ENTROPY_GRADIENT ||
         !dpari_cuda_index_fine(&x->target, x->tokens)) {
         return 0;
     }
-    if (x->phase == DPAR_MEM_XENT_LOSS) {
+    if (x->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
         return x->ranks >= 1 && (!some || (x->all != NULL && x->lse != NULL));
     }
     if (x->lo[0] > x->hi[0] || x->lo[1] > x->hi[1] || x->lo[0] < 0 || x->lo[1] < 0 ||
         x->hi[0] > x->rows || x->hi[1] > x->rows || (some && x->rows > 0 && x->logits == NULL)) {
         return 0;
     }
-    return !some || (x->phase == DPAR_MEM_XENT_PART ? x->own != NULL : x->lse != NULL);
+    return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->own != NULL : x->lse != NULL);
 }
 
-static dpar_status dpari_cuda_xent_op(void *ctx, const dpar_mem_xent *xent)
+static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const int fast = gpu->fast && xent->type == DPAR_F32;
-    const int64_t blocks = dpari_cuda_wave(gpu, xent->tokens);
-    dpari_cuda_xent s;
+    const int fast = gpu->fast && entropy->type == DPAR_F32;
+    const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
+    dpari_cuda_entropy s;
     dpar_status st;
-    if (!dpari_cuda_xent_fine(xent)) {
-        return dpari_cuda_wrong(gpu, "xent");
+    if (!dpari_cuda_entropy_fine(entropy)) {
+        return dpari_cuda_wrong(gpu, "cross_entropy");
     }
-    s.x = *xent;
+    s.x = *entropy;
     s.part = (double *)gpu->scratch;
     s.room = 0;
     s.parts = DPARI_CUDA_PARTS;
-    if (xent->tokens < (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS) {
-        s.parts = (int32_t)((xent->tokens + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+    if (entropy->tokens < (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS) {
+        s.parts = (int32_t)((entropy->tokens + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
     }
-    if (xent->phase == DPAR_MEM_XENT_LOSS) { /* as many blocks as the tokens say: sums */
-        st = xent->tokens == 0
-                 ? DPAR_OK
-                 : dpari_cuda_launch(gpu, "xent", dpari_cuda_xent_loss_kernel, s, s.parts);
-        return st != DPAR_OK || xent->sum == NULL
+    if (entropy->phase ==
+        DPAR_MEM_CROSS_ENTROPY_LOSS) { /* as many blocks as the tokens say: sums */
+        st = entropy->tokens == 0 ? DPAR_OK
+                                  : dpari_cuda_launch(gpu, "cross_entropy",
+                                                      dpari_cuda_entropy_loss_kernel, s, s.parts);
+        return st != DPAR_OK || entropy->sum == NULL
                    ? st
-                   : dpari_cuda_launch(gpu, "xent", dpari_cuda_xent_sum_kernel, s, 1);
+                   : dpari_cuda_launch(gpu, "cross_entropy", dpari_cuda_entropy_sum_kernel, s, 1);
     }
-    if (xent->tokens == 0) {
+    if (entropy->tokens == 0) {
         return DPAR_OK;
     }
-    if (xent->phase == DPAR_MEM_XENT_PART) {
-        return dpari_cuda_launch(
-            gpu, "xent", fast ? dpari_cuda_xent_part_kernel<1> : dpari_cuda_xent_part_kernel<0>, s,
-            blocks);
+    if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
+        return dpari_cuda_launch(gpu, "cross_entropy",
+                                 fast ? dpari_cuda_entropy_part_kernel<1>
+                                      : dpari_cuda_entropy_part_kernel<0>,
+                                 s, blocks);
     }
-    return dpari_cuda_launch(
-        gpu, "xent", fast ? dpari_cuda_xent_gradient_kernel<1> : dpari_cuda_xent_gradient_kernel<0>,
-        s, blocks);
+    return dpari_cuda_launch(gpu, "cross_entropy",
+                             fast ? dpari_cuda_entropy_gradient_kernel<1>
+                                  : dpari_cuda_entropy_gradient_kernel<0>,
+                             s, blocks);
 }
 
 /* ---- online softmax ----------------------------------------------------------------------------
  */
 
 struct dpari_cuda_merge {
-    dpar_mem_merge m;
+    dpar_mem_attention_merge m;
     int64_t chunks;
     int32_t rows; /* of a chunk, at most DPARI_CUDA_THREADS */
     int32_t even;
@@ -4049,7 +4079,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     __shared__ double keep[DPARI_CUDA_THREADS], more[DPARI_CUDA_THREADS];
     __shared__ int32_t how[DPARI_CUDA_THREADS];
-    const dpar_mem_merge &m = s.m;
+    const dpar_mem_attention_merge &m = s.m;
     const int32_t width = (int32_t)sizeof(W), t = (int32_t)threadIdx.x;
     const int64_t fours = (m.values + 3) / 4;
     for (int64_t c = blockIdx.x; c < s.chunks; c += gridDim.x) {
@@ -4100,7 +4130,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
+static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(merge->type);
@@ -4110,7 +4140,7 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
         merge->values < 0 ||
         (merge->rows > 0 && (merge->lse == NULL || merge->more_lse == NULL ||
                              (merge->values > 0 && (merge->out == NULL || merge->more == NULL))))) {
-        return dpari_cuda_wrong(gpu, "merge");
+        return dpari_cuda_wrong(gpu, "attention_merge");
     }
     if (merge->rows == 0) {
         return DPAR_OK;
@@ -4123,9 +4153,10 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
     s.chunks = (merge->rows + rows - 1) / rows;
     s.even = merge->values % 4 == 0 && dpari_cuda_even(merge->out, 0, width) &&
              dpari_cuda_even(merge->more, 0, width);
-    return dpari_cuda_launch(
-        gpu, "merge", width == 8 ? dpari_cuda_merge_kernel<double> : dpari_cuda_merge_kernel<float>,
-        s, dpari_cuda_wave(gpu, s.chunks));
+    return dpari_cuda_launch(gpu, "attention_merge",
+                             width == 8 ? dpari_cuda_merge_kernel<double>
+                                        : dpari_cuda_merge_kernel<float>,
+                             s, dpari_cuda_wave(gpu, s.chunks));
 }
 
 /* ---- planes ------------------------------------------------------------------------------------
@@ -5146,19 +5177,21 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->span = dpari_cuda_spans;
     mem->reduce = dpari_cuda_reduce;
     mem->finite = dpari_cuda_finite;
-    mem->squares = dpari_cuda_squares;
-    mem->clip = dpari_cuda_clip;
-    mem->optimize = dpari_cuda_optimize;
-    mem->gather = dpari_cuda_gather;
-    mem->scatter = dpari_cuda_scatter_add;
-    mem->combine = dpari_cuda_combine;
-    mem->dot = dpari_cuda_dot;
-    mem->xent = dpari_cuda_xent_op;
-    mem->merge = dpari_cuda_merge_op;
-    mem->moments = dpari_cuda_moments;
-    mem->quantize = dpari_cuda_quantize;
-    mem->dequantize = dpari_cuda_dequantize;
-    mem->norm = dpari_cuda_norm_of;
+    mem->layers = &gpu->layers;
+    gpu->layers.squares = dpari_cuda_squares;
+    gpu->layers.clip = dpari_cuda_clip;
+    gpu->layers.optimize = dpari_cuda_optimize;
+    gpu->layers.round = dpari_cuda_round;
+    gpu->layers.gather = dpari_cuda_gather;
+    gpu->layers.scatter = dpari_cuda_scatter_add;
+    gpu->layers.combine = dpari_cuda_combine;
+    gpu->layers.dot = dpari_cuda_dot;
+    gpu->layers.cross_entropy = dpari_cuda_entropy_op;
+    gpu->layers.attention_merge = dpari_cuda_merge_op;
+    gpu->layers.moments = dpari_cuda_moments;
+    gpu->layers.norm = dpari_cuda_norm_of;
+    gpu->layers.quantize = dpari_cuda_quantize;
+    gpu->layers.dequantize = dpari_cuda_dequantize;
 }
 
 static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)

@@ -293,18 +293,19 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
 static void update_all(model *n, int64_t step)
 {
     const dpar_mem *mem = n->c->mem;
+    const dpar_mem_layers *layers = (const dpar_mem_layers *)mem->layers;
     const dpar_mem_clip clip = {n->norm, n->norm, n->s->clip, 1.0};
     for (int i = 0; i < n->params; i++) {
         const dpar_mem_squares q = {gradient_of(n, i), n->numel[i], DPAR_F32, i > 0, n->norm};
-        right(mem->squares(mem->ctx, &q), n->g->cuda.why.text);
+        right(layers->squares(mem->ctx, &q), n->g->cuda.why.text);
     }
-    right(mem->clip(mem->ctx, &clip), n->g->cuda.why.text);
+    right(layers->clip(mem->ctx, &clip), n->g->cuda.why.text);
     for (int i = 0; i < n->params; i++) {
         const dpar_optimizer_piece p = {n->weight[i], gradient_of(n, i), n->m[i],     n->v[i],
                                         DPAR_F32,     DPAR_F32,          n->numel[i], 0};
         const dpar_mem_optimize o = {&n->optimizer, &p,   step + 1, n->s->rate, 1.0,
                                      n->norm,       NULL, NULL,     0,          0};
-        right(mem->optimize(mem->ctx, &o), n->g->cuda.why.text);
+        right(layers->optimize(mem->ctx, &o), n->g->cuda.why.text);
     }
 }
 

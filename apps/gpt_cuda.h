@@ -121,6 +121,7 @@ static inline void gpt_sum_rows(const gpt *g, gpt_real *table, const gpt_real *f
                                 const int32_t *row, int64_t rows, int64_t width)
 {
     const dpar_mem *mem = g->comms.tp->mem;
+    const dpar_mem_layers *layers = (const dpar_mem_layers *)mem->layers;
     dpar_mem_scatter s;
     memset(&s, 0, sizeof s);
     s.to = table;
@@ -130,7 +131,7 @@ static inline void gpt_sum_rows(const gpt *g, gpt_real *table, const gpt_real *f
     s.type = GPT_TYPE;
     s.index.at = row;
     s.index.type = DPAR_I32;
-    right(mem->scatter(mem->ctx, &s), "rows could not be added");
+    right(layers->scatter(mem->ctx, &s), "rows could not be added");
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -700,6 +701,7 @@ static inline void gpt_delta(const gpt *g, int64_t rows, const gpt_real *out, co
                              gpt_real *delta)
 {
     const dpar_mem *mem = g->comms.tp->mem;
+    const dpar_mem_layers *layers = (const dpar_mem_layers *)mem->layers;
     dpar_mem_dot d;
     memset(&d, 0, sizeof d);
     d.to = delta;
@@ -709,7 +711,7 @@ static inline void gpt_delta(const gpt *g, int64_t rows, const gpt_real *out, co
     d.k = 1;
     d.width = g->head;
     d.to_type = d.type = GPT_TYPE;
-    right(mem->dot(mem->ctx, &d), "rows could not be multiplied");
+    right(layers->dot(mem->ctx, &d), "rows could not be multiplied");
 }
 
 #endif

@@ -40,6 +40,7 @@ static int64_t bytes = INT64_C(256) << 20;
 
 static dpar_cuda gpu;
 static dpar_mem mem, host;
+static dpar_mem_layers layers, host_layers;
 static int csv, wrong;
 static double copy_Bps;
 static cudaEvent_t before, behind;
@@ -349,8 +350,22 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
     span_row("span bf16 to f32", 6.0, span_of(DPAR_F32, DPAR_BF16), b, h);
     s = span_of(DPAR_BF16, DPAR_F32);
     span_row("span f32 to bf16", 6.0, s, b, a);
-    s.stochastic = 1;
-    span_row("span f32 to bf16, stochastic", 6.0, s, b, a);
+    dpar_mem_round r;
+    memset(&r, 0, sizeof r);
+    r.count = s.count;
+    r.from_type = DPAR_F32;
+    row(
+        "round f32 to bf16, stochastic", 6.0 * (double)r.count,
+        [&](int k) {
+            r.to = b.at[k];
+            r.from = a.at[k];
+            well(layers.round(mem.ctx, &r));
+        },
+        [&](samples &x) {
+            r.to = b.at[0];
+            r.from = a.at[0];
+            expect_round(x, r);
+        });
     enum { MANY = 200 }; /* arrays into one bucket */
     std::vector<dpar_mem_span> many(MANY);
     const auto put = [&](int k) {
@@ -415,7 +430,7 @@ static void squares_expected(samples &x, const dpar_mem_squares &q)
         part.in = in + i * width;
         part.count = std::min<int64_t>(65536, q.count - i);
         part.add = i > 0;
-        well(host.squares(host.ctx, &part));
+        well(host_layers.squares(host.ctx, &part));
     }
 }
 
@@ -432,9 +447,9 @@ static void squares_row(const char *name, int32_t type, const arrays &a, double 
         name, (double)bytes,
         [&](int k) {
             q.in = a.at[k];
-            well(mem.squares(mem.ctx, &q));
+            well(layers.squares(mem.ctx, &q));
             if (clip != NULL) {
-                well(mem.clip(mem.ctx, clip));
+                well(layers.clip(mem.ctx, clip));
             }
         },
         [&](samples &x) {
@@ -444,7 +459,7 @@ static void squares_row(const char *name, int32_t type, const arrays &a, double 
                 dpar_mem_clip one = *clip;
                 one.squares = (double *)(void *)x.parts.back().here.data();
                 one.factor = (double *)x.out(clip->factor, {0, 1}, DPAR_F64, 1e-11);
-                well(host.clip(host.ctx, &one));
+                well(host_layers.clip(host.ctx, &one));
             }
         });
 }
@@ -496,7 +511,7 @@ static void step_row(const char *name, double each, const dpar_mem_optimize &x,
         name, each * (double)x.piece->count,
         [&](int k) {
             put(k);
-            well(mem.optimize(mem.ctx, &x));
+            well(layers.optimize(mem.ctx, &x));
         },
         [&](samples &all) {
             put(0);
@@ -610,7 +625,7 @@ static void gathers(const arrays &a, const arrays &b, const rows_index &index, i
         "gather of rows of 8 KB", 4.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(mem.gather(mem.ctx, &g));
+            well(layers.gather(mem.ctx, &g));
         },
         [&](samples &x) {
             put(0);
@@ -636,7 +651,7 @@ static void combines(const arrays &a, const arrays &b, const rows_index &index, 
         "combine of 2 rows of 4096 bf16", 3.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(mem.combine(mem.ctx, &m));
+            well(layers.combine(mem.ctx, &m));
         },
         [&](samples &x) {
             put(0);
@@ -665,7 +680,7 @@ static void dots(const arrays &a, const arrays &b, const rows_index &index, int6
         "dot of rows of 4096 bf16", 4.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(mem.dot(mem.ctx, &d));
+            well(layers.dot(mem.ctx, &d));
         },
         [&](samples &x) {
             put(0);
@@ -702,14 +717,14 @@ static void scatters(const arrays &b, int zipf)
         [&](int k) {
             s.to = b.at[k];
             s.from = b.at[k] + 4 * half;
-            well(mem.scatter(mem.ctx, &s));
+            well(layers.scatter(mem.ctx, &s));
         },
         [&](samples &x) {
             dpar_mem_scatter all = s;
             all.from = x.in(b.at[0], {half, half}, DPAR_F32);
             all.to = x.both(b.at[0], {0, half}, DPAR_F32, -1.0);
             all.index.at = target.data();
-            well(host.scatter(host.ctx, &all));
+            well(host_layers.scatter(host.ctx, &all));
         });
 }
 
@@ -731,13 +746,13 @@ static void rows(const arrays &a, const arrays &b)
 
 /* ---- cross-entropy, attention, 8 bits ---- */
 
-static void xents(const arrays &a, const arrays &b)
+static void entropies(const arrays &a, const arrays &b)
 {
     const int64_t vocabulary = std::min<int64_t>(50304, bytes / 64);
     const int64_t tokens = bytes / 4 / vocabulary;
     std::vector<int64_t> ids((size_t)tokens);
     void *lse = NULL, *own = NULL;
-    dpar_mem_xent x;
+    dpar_mem_cross_entropy x;
     for (int64_t i = 0; i < tokens; i++) {
         ids[(size_t)i] = i * 7919 % vocabulary;
     }
@@ -753,22 +768,22 @@ static void xents(const arrays &a, const arrays &b)
     x.own = own;
     x.lse = (double *)lse;
     for (int turn = 0; turn < 4; turn++) {
-        static const char *const names[] = {"xent, part", "xent, gradient", "xent, part, in f32",
-                                            "xent, gradient, in f32"};
+        static const char *const names[] = {"cross_entropy, part", "cross_entropy, gradient", "cross_entropy, part, in f32",
+                                            "cross_entropy, gradient, in f32"};
         const int gradient = turn % 2;
         const arrays &logits = gradient ? b : a;
         gpu.fast = turn / 2;
         x.scale = 1e-3 * (turn + 1); /* again and again in place: that ends where nothing changes */
-        x.phase = gradient ? DPAR_MEM_XENT_GRADIENT : DPAR_MEM_XENT_PART;
+        x.phase = gradient ? DPAR_MEM_CROSS_ENTROPY_GRADIENT : DPAR_MEM_CROSS_ENTROPY_PART;
         row(
             names[turn], (gradient ? 8.0 : 4.0) * (double)(tokens * vocabulary),
             [&](int k) {
                 x.logits = logits.at[k];
-                well(mem.xent(mem.ctx, &x));
+                well(layers.cross_entropy(mem.ctx, &x));
             },
             [&](samples &all) {
                 x.logits = logits.at[0];
-                expect_xent(all, x, index.row(), gpu.fast);
+                expect_cross_entropy(all, x, index.row(), gpu.fast);
             });
     }
     gpu.fast = 0;
@@ -778,7 +793,7 @@ static void xents(const arrays &a, const arrays &b)
 
 static void merges(const arrays &a, const arrays &b)
 {
-    dpar_mem_merge m;
+    dpar_mem_attention_merge m;
     memset(&m, 0, sizeof m);
     m.type = DPAR_F32;
     m.values = 128;
@@ -794,7 +809,7 @@ static void merges(const arrays &a, const arrays &b)
         "merge of rows of 128", 12.0 * (double)(m.rows * m.values),
         [&](int k) {
             put(k);
-            well(mem.merge(mem.ctx, &m));
+            well(layers.attention_merge(mem.ctx, &m));
         },
         [&](samples &x) {
             put(0);
@@ -824,7 +839,7 @@ static void quantizes(const arrays &a, const arrays &b, int32_t code_type)
             names[2 * (code_type == DPAR_I8) + back], (double)q.count * (5.0 + 4.0 / (double)BLOCK),
             [&](int k) {
                 put(k);
-                well(back ? mem.dequantize(mem.ctx, &q) : mem.quantize(mem.ctx, &q));
+                well(back ? layers.dequantize(mem.ctx, &q) : layers.quantize(mem.ctx, &q));
             },
             [&](samples &x) {
                 put(0);
@@ -853,7 +868,7 @@ static void moments(const arrays &a, double *to)
         "moments of 32 groups", 4.0 * (double)(o.planes * o.step),
         [&](int k) {
             o.x = a.at[k];
-            well(mem.moments(mem.ctx, &o));
+            well(layers.moments(mem.ctx, &o));
         },
         [&](samples &x) {
             for (int64_t set = 0; set < GROUPS; set += GROUPS - 1) {
@@ -864,7 +879,7 @@ static void moments(const arrays &a, double *to)
                 within = 1.0;
                 one.to = (double *)x.out(to, {3 * set, 3}, DPAR_F64, 1e-11);
                 within = 1e-30;
-                well(host.moments(host.ctx, &one));
+                well(host_layers.moments(host.ctx, &one));
             }
         });
 }
@@ -921,7 +936,7 @@ static void norm_sums_expected(samples &x, const dpar_mem_norm &m, int64_t set)
     one.scale_gradient = (double *)x.both(m.scale_gradient, planes, DPAR_F64, 1e-14);
     one.shift_gradient = (double *)x.both(m.shift_gradient, planes, DPAR_F64, 1e-14);
     within = 1e-30;
-    well(host.norm(host.ctx, &one));
+    well(host_layers.norm(host.ctx, &one));
 }
 
 /* Of apply and gradient: stretches of a plane. */
@@ -941,7 +956,7 @@ static void norm_points_expected(samples &x, const dpar_mem_norm &m, int64_t pla
         one.x.data = x.in(m.x.data, p, DPAR_F32);
         one.dy.data = m.phase == DPAR_MEM_NORM_GRADIENT ? x.in(m.dy.data, p, DPAR_F32) : NULL;
         one.to.data = x.out(m.to.data, p, DPAR_F32, 2e-7);
-        well(host.norm(host.ctx, &one));
+        well(host_layers.norm(host.ctx, &one));
     }
     within = 1e-30;
 }
@@ -958,7 +973,7 @@ static void norm_row(const char *name, double each, dpar_mem_norm m, const array
         name, each * (double)(m.planes * m.x.step),
         [&](int k) {
             put(k);
-            well(mem.norm(mem.ctx, &m));
+            well(layers.norm(mem.ctx, &m));
         },
         [&](samples &x) {
             put(0);
@@ -1038,6 +1053,8 @@ int main(int argc, char **argv)
     }
     dpar_cuda_mem(&gpu, &mem);
     host = dpar_mem_host();
+    layers = *(const dpar_mem_layers *)mem.layers;
+    host_layers = dpar_mem_host_layers();
     fine(cudaEventCreate(&before), "cudaEventCreate");
     fine(cudaEventCreate(&behind), "cudaEventCreate");
     {
@@ -1068,7 +1085,7 @@ int main(int argc, char **argv)
     }
     {
         const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3);
-        xents(a, b);
+        entropies(a, b);
         merges(a, b);
         quantizes(a, b, DPAR_F8);
         quantizes(a, b, DPAR_I8);

@@ -42,8 +42,9 @@ enum {
     DEVICE_SCATTER,
     DEVICE_COMBINE,
     DEVICE_DOT,
-    DEVICE_XENT,
-    DEVICE_MERGE,
+    DEVICE_CROSS_ENTROPY,
+    DEVICE_ATTENTION_MERGE,
+    DEVICE_ROUND,
     DEVICE_MOMENTS,
     DEVICE_NORM,
     DEVICE_QUANTIZE,
@@ -64,8 +65,9 @@ typedef union device_call {
     dpar_mem_scatter scatter;
     dpar_mem_combine combine;
     dpar_mem_dot dot;
-    dpar_mem_xent xent;
-    dpar_mem_merge merge;
+    dpar_mem_cross_entropy cross_entropy;
+    dpar_mem_attention_merge attention_merge;
+    dpar_mem_round round;
     dpar_mem_moments moments;
     dpar_mem_norm norm;
     dpar_mem_quantize quantize;
@@ -176,13 +178,13 @@ static void device_row_pointers(device_entry *e, void *(*there)(const void *))
         DEVICE_AT(c->dot.index.at, const void);
         break;
     default:
-        DEVICE_AT(c->xent.logits, void);
-        DEVICE_AT(c->xent.own, void);
-        DEVICE_AT(c->xent.all, const void);
-        DEVICE_AT(c->xent.lse, double);
-        DEVICE_AT(c->xent.loss, double);
-        DEVICE_AT(c->xent.sum, dpar_cross_entropy_sum);
-        DEVICE_AT(c->xent.target.at, const void);
+        DEVICE_AT(c->cross_entropy.logits, void);
+        DEVICE_AT(c->cross_entropy.own, void);
+        DEVICE_AT(c->cross_entropy.all, const void);
+        DEVICE_AT(c->cross_entropy.lse, double);
+        DEVICE_AT(c->cross_entropy.loss, double);
+        DEVICE_AT(c->cross_entropy.sum, dpar_cross_entropy_sum);
+        DEVICE_AT(c->cross_entropy.target.at, const void);
     }
 }
 
@@ -209,11 +211,15 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
         DEVICE_AT(c->clip.factor, double);
         break;
     case DEVICE_OPTIMIZE: device_optimize_pointers(e, there); break;
-    case DEVICE_MERGE:
-        DEVICE_AT(c->merge.out, void);
-        DEVICE_AT(c->merge.lse, void);
-        DEVICE_AT(c->merge.more, const void);
-        DEVICE_AT(c->merge.more_lse, const void);
+    case DEVICE_ROUND:
+        DEVICE_AT(c->round.to, void);
+        DEVICE_AT(c->round.from, const void);
+        break;
+    case DEVICE_ATTENTION_MERGE:
+        DEVICE_AT(c->attention_merge.out, void);
+        DEVICE_AT(c->attention_merge.lse, void);
+        DEVICE_AT(c->attention_merge.more, const void);
+        DEVICE_AT(c->attention_merge.more_lse, const void);
         break;
     case DEVICE_MOMENTS:
         DEVICE_AT(c->moments.x, const void);
@@ -239,28 +245,35 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
 /* DEVICE_OPERATION(name, member, type, number) for each operation of the table that takes one call. */
 #define DEVICE_OPERATIONS                                                                          \
     DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)                               \
-    DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)                               \
+    DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)
+
+/* The same of the table of layers. */
+#define DEVICE_LAYERS                                                                              \
     DEVICE_OPERATION(squares, squares, dpar_mem_squares, DEVICE_SQUARES)                           \
     DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)                                       \
     DEVICE_OPERATION(gather, gather, dpar_mem_gather, DEVICE_GATHER)                               \
     DEVICE_OPERATION(scatter, scatter, dpar_mem_scatter, DEVICE_SCATTER)                           \
     DEVICE_OPERATION(combine, combine, dpar_mem_combine, DEVICE_COMBINE)                           \
     DEVICE_OPERATION(dot, dot, dpar_mem_dot, DEVICE_DOT)                                           \
-    DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)                                       \
-    DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)                                   \
+    DEVICE_OPERATION(cross_entropy, cross_entropy, dpar_mem_cross_entropy, DEVICE_CROSS_ENTROPY)   \
+    DEVICE_OPERATION(attention_merge, attention_merge, dpar_mem_attention_merge,                   \
+                     DEVICE_ATTENTION_MERGE)                                                       \
+    DEVICE_OPERATION(round, round, dpar_mem_round, DEVICE_ROUND)                                   \
     DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)                           \
     DEVICE_OPERATION(norm, norm, dpar_mem_norm, DEVICE_NORM)                                       \
     DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)                       \
     DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
 
-/* The table's pointers to them. */
-#define DEVICE_FILL(m)                                                                             \
+/* The tables' pointers to them. */
+#define DEVICE_FILL(m, l)                                                                          \
     ((m)->move = device_move, (m)->span = device_span, (m)->reduce = device_reduce,                \
-     (m)->finite = device_finite, (m)->squares = device_squares, (m)->clip = device_clip,          \
-     (m)->optimize = device_optimize, (m)->gather = device_gather, (m)->scatter = device_scatter,  \
-     (m)->combine = device_combine, (m)->dot = device_dot, (m)->xent = device_xent,                \
-     (m)->merge = device_merge, (m)->moments = device_moments, (m)->norm = device_norm,            \
-     (m)->quantize = device_quantize, (m)->dequantize = device_dequantize)
+     (m)->finite = device_finite, (m)->layers = (l), (l)->squares = device_squares,                \
+     (l)->clip = device_clip, (l)->optimize = device_optimize, (l)->round = device_round,          \
+     (l)->gather = device_gather, (l)->scatter = device_scatter, (l)->combine = device_combine,    \
+     (l)->dot = device_dot, (l)->cross_entropy = device_cross_entropy,                             \
+     (l)->attention_merge = device_attention_merge, (l)->moments = device_moments,                 \
+     (l)->norm = device_norm, (l)->quantize = device_quantize,                                     \
+     (l)->dequantize = device_dequantize)
 
 #ifdef DEVICE_CUDA
 #include "gpu/device_cuda.h"
@@ -280,6 +293,7 @@ typedef struct device_memory {
     int queued;
     device_entry *queue;
     dpar_mem table;
+    dpar_mem_layers layers;
     dpar_engine engine; /* the communicator's own */
 } device_memory;
 static __thread device_memory the_device; /* ranks may be threads */
@@ -355,7 +369,8 @@ static void *device_there(const void *at)
 
 #define DEVICE_THERE(pointer, type) ((pointer) = (type *)device_there(pointer))
 
-static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
+static dpar_status device_entry_run(const dpar_mem *host, const dpar_mem_layers *layers,
+                                    device_entry *e)
 {
     device_call *c = &e->call;
     dpar_status st;
@@ -371,19 +386,20 @@ static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
         return st;
     case DEVICE_REDUCE: return host->reduce(NULL, &c->reduce);
     case DEVICE_FINITE: return host->finite(NULL, &c->finite);
-    case DEVICE_SQUARES: return host->squares(NULL, &c->squares);
-    case DEVICE_CLIP: return host->clip(NULL, &c->clip);
-    case DEVICE_OPTIMIZE: return host->optimize(NULL, &c->optimize);
-    case DEVICE_GATHER: return host->gather(NULL, &c->gather);
-    case DEVICE_SCATTER: return host->scatter(NULL, &c->scatter);
-    case DEVICE_COMBINE: return host->combine(NULL, &c->combine);
-    case DEVICE_DOT: return host->dot(NULL, &c->dot);
-    case DEVICE_XENT: return host->xent(NULL, &c->xent);
-    case DEVICE_MERGE: return host->merge(NULL, &c->merge);
-    case DEVICE_MOMENTS: return host->moments(NULL, &c->moments);
-    case DEVICE_NORM: return host->norm(NULL, &c->norm);
-    case DEVICE_QUANTIZE: return host->quantize(NULL, &c->quantize);
-    case DEVICE_DEQUANTIZE: return host->dequantize(NULL, &c->quantize);
+    case DEVICE_SQUARES: return layers->squares(NULL, &c->squares);
+    case DEVICE_CLIP: return layers->clip(NULL, &c->clip);
+    case DEVICE_OPTIMIZE: return layers->optimize(NULL, &c->optimize);
+    case DEVICE_GATHER: return layers->gather(NULL, &c->gather);
+    case DEVICE_SCATTER: return layers->scatter(NULL, &c->scatter);
+    case DEVICE_COMBINE: return layers->combine(NULL, &c->combine);
+    case DEVICE_DOT: return layers->dot(NULL, &c->dot);
+    case DEVICE_CROSS_ENTROPY: return layers->cross_entropy(NULL, &c->cross_entropy);
+    case DEVICE_ATTENTION_MERGE: return layers->attention_merge(NULL, &c->attention_merge);
+    case DEVICE_ROUND: return layers->round(NULL, &c->round);
+    case DEVICE_MOMENTS: return layers->moments(NULL, &c->moments);
+    case DEVICE_NORM: return layers->norm(NULL, &c->norm);
+    case DEVICE_QUANTIZE: return layers->quantize(NULL, &c->quantize);
+    case DEVICE_DEQUANTIZE: return layers->dequantize(NULL, &c->quantize);
     case DEVICE_LATER:
         c->later.run(c->later.call);
         free(c->later.call);
@@ -396,10 +412,11 @@ static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
 static dpar_status device_flush(void)
 {
     const dpar_mem host = dpar_mem_host();
+    const dpar_mem_layers layers = dpar_mem_host_layers();
     dpar_status st = DPAR_OK;
     int i;
     for (i = 0; i < the_device.queued; i++) {
-        const dpar_status one = device_entry_run(&host, &the_device.queue[i]);
+        const dpar_status one = device_entry_run(&host, &layers, &the_device.queue[i]);
         if (one != DPAR_OK) {
             CHECK_INT(one, DPAR_OK);
             printf("operation %d of the device's memory\n", (int)the_device.queue[i].kind);
@@ -457,6 +474,7 @@ static dpar_status device_span(void *ctx, const dpar_mem_span *spans, int32_t n)
         return DPAR_OK;                                                                            \
     }
 DEVICE_OPERATIONS
+DEVICE_LAYERS
 DPARI_UNUSED DEVICE_OPERATION(matmul, matmul, dpar_matmul, DEVICE_MATMUL)
 
     static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
@@ -473,11 +491,11 @@ static dpar_status device_wait(void *ctx)
     return device_flush();
 }
 
-static void device_fill_table(dpar_mem *m)
+static void device_fill_table(device_memory *d)
 {
-    memset(m, 0, sizeof *m);
-    m->wait = device_wait;
-    DEVICE_FILL(m);
+    memset(&d->table, 0, sizeof d->table);
+    d->table.wait = device_wait;
+    DEVICE_FILL(&d->table, &d->layers);
 }
 
 /* ---- the engine: in order behind the queue, on the second mapping ---- */
@@ -542,7 +560,7 @@ static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_c
 static dpar_comm *device_take(dpar_comm *c)
 {
     the_device.engine = c->engine;
-    device_fill_table(&the_device.table);
+    device_fill_table(&the_device);
     c->mem = &the_device.table;
     device_wrap(c);
     return c;

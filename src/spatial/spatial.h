@@ -28,6 +28,7 @@
 #define DPARI_SPATIAL_SPATIAL_H
 
 #include "../halo/halo_exchange.h"
+#include "../train/layers.h"
 
 enum { DPAR_SPATIAL_TENSORS = 4 };
 
@@ -208,13 +209,9 @@ DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
  * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
  * gradients. All is enqueued, the thread waits for nothing. */
 
-typedef struct dpar_moments {
-    double count, mean, m2; /* m2: sum of (x - mean)^2 */
-} dpar_moments;
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
-/* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
- * c->size * n of them. Both in the host's memory, always. COLLECTIVE: one all-gather. */
+/* n sets of moments (layers.h) at once, merged over the ranks of c in rank order: the same bits on
+ * all of them. scratch: c->size * n of them. Both in the host's memory, always. COLLECTIVE: one
+ * all-gather. */
 DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
                                          dpar_moments *scratch);
 

@@ -9,6 +9,7 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "layers_run.h"
 #include "../comm/peers.h"
 
 /* ---- the gate -------------------------------------------------------------------------------- */
@@ -518,12 +519,15 @@ static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
 {
     dpar_comm *c = p->comm;
     const dpar_mem *m = c->mem;
+    const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
-    if (m->wait == NULL || m->span == NULL || m->gather == NULL || m->combine == NULL ||
-        m->dot == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why,
-                         "experts need wait, span, gather, combine and dot of comm->mem", 0, 0, 0,
+    if (m->wait == NULL || m->span == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem", 0, 0, 0,
                          0);
+    }
+    if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "experts need gather, combine and dot of comm->mem->layers", 0, 0, 0, 0);
     }
     st = dpar_comm_alloc(c, p->device_bytes, &p->device);
     if (st != DPAR_OK) {

@@ -224,8 +224,8 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
  * host's: then rows' room, 12 + bytes(weight) for each of tokens k besides, is of dpar_comm_alloc
  * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
  * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
- * ranks gave different layers; E_UNKNOWN where comm->mem has no wait, span, gather, combine or dot,
- * E_MEMORY where it has no room. What fails on one rank fails on all. */
+ * ranks gave different layers; E_UNKNOWN where comm->mem has no wait or span, or its layers have no
+ * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);

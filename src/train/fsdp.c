@@ -11,6 +11,7 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "layers_run.h"
 #include "optimizer.h"
 
 typedef struct dpari_fsdp_unit {
@@ -717,19 +718,21 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_options *o = &d->options;
-    dpar_mem_span s;
-    dpari_zero(&s, sizeof s);
-    s.to = to;
-    s.from = dpari_fsdp_master_at(d, u);
-    s.count = d->unit[u].flat.shard;
-    s.to_type = o->compute;
-    s.from_type = o->type;
-    s.scale = 1.0;
-    s.stochastic = o->compute == DPAR_BF16 && o->optimizer.stochastic;
-    s.seed = o->optimizer.seed;
-    s.stream = (uint64_t)d->steps;
-    s.index = dpari_fsdp_key(d, u);
-    return dpari_do_span(d->shard, &s, 1);
+    const int64_t count = d->unit[u].flat.shard;
+    dpar_mem_round r;
+    if (o->compute != DPAR_BF16 || !o->optimizer.stochastic) {
+        return dpari_do_convert(d->shard, to, o->compute, dpari_fsdp_master_at(d, u), o->type,
+                                count, 0);
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = to;
+    r.from = dpari_fsdp_master_at(d, u);
+    r.count = count;
+    r.from_type = o->type;
+    r.seed = o->optimizer.seed;
+    r.stream = (uint64_t)d->steps;
+    r.index = dpari_fsdp_key(d, u);
+    return dpari_do_round(d->shard, &r);
 }
 
 /* Asks for unit u's weights. MORE: there is no slot for them. */

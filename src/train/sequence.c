@@ -6,6 +6,8 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../comm/peers.h"
+#include "attention_way.h"
+#include "layers_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -68,16 +70,13 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
                          0, 0, 0);
     }
-    if (a.way == DPAR_ATTENTION_HALO &&
+    if (a.way != NULL &&
         (a.window < 1 || (a.tokens.rule != DPAR_CHUNK && a.tokens.rule != DPAR_EVEN) ||
          dpari_seq_each(&a) > 1 << 24)) {
         return dpari_say(DPAR_E_ARG, why,
                          "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
                          "EVEN), of # elements a token (at most 2^24)",
                          a.window, a.tokens.rule, dpari_seq_each(&a), 0);
-    }
-    if (a.way != DPAR_ATTENTION_RING && a.way != DPAR_ATTENTION_HALO) {
-        return dpari_say(DPAR_E_ARG, why, "way #: there are 0 and 1", a.way, 0, 0, 0);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPAR_ATTENTION_MAIL) {
         return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
@@ -96,7 +95,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
  * document. */
 typedef struct dpari_seq_side {
     int32_t rank;
-    int64_t lo, hi; /* HALO: a slice of the packed sequence instead */
+    int64_t lo, hi; /* slices: which tokens of the packed sequence */
     int64_t base;   /* its tokens of the documents before */
     int64_t local;  /* of this document */
 } dpari_seq_side;
@@ -113,8 +112,7 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-/* HALO: the slice of a rank; empty for one that does not exist. */
-static void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_API void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
@@ -129,7 +127,7 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention *a, int32_t 
     w->a = a;
     w->q.rank = q;
     w->k.rank = k;
-    if (a->way == DPAR_ATTENTION_HALO) {
+    if (a->way != NULL) {
         dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
         dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
     }
@@ -141,7 +139,7 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
 {
     const int64_t *ends = w->a->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->way == DPAR_ATTENTION_HALO) {
+    if (w->a->way != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -240,8 +238,7 @@ DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank,
     return pairs;
 }
 
-/* How many of the tokens [lo, hi) lie in the halo of a rank. */
-static int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+DPARI_API int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
     dpari_seq_slice(a, rank, &begin, &end);
@@ -256,7 +253,7 @@ static int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t l
     return dpari_most(0, before) + dpari_most(0, behind);
 }
 
-/* How many tokens of a rank lie in halos of others, each as often as it does. */
+/* How many tokens of a rank lie beside the slices of others, each as often as it does. */
 static int64_t dpari_seq_lent(const dpar_attention *a, int32_t rank)
 {
     int64_t lo, hi, lent = 0;
@@ -278,7 +275,7 @@ DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, 
     }
     a = dpari_seq_filled(layer);
     all = a.tokens.ends[a.tokens.docs];
-    if (a.way == DPAR_ATTENTION_HALO) {
+    if (a.way != NULL) {
         bytes = dpari_seq_lent(&a, rank) * dpar_type_bytes(a.type);
         bytes += backward
                      ? dpari_seq_beside(&a, rank, 0, all) * dpar_type_bytes(dpari_seq_sums(a.type))
@@ -487,164 +484,83 @@ DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
 DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
                                    const void *more, const void *more_lse)
 {
-    int64_t i;
-    for (i = 0; i < rows && dpari_is_wide(type); i++) {
-        const double a = dpari_element_get(lse, type, i), b = dpari_element_get(more_lse, type, i);
-        void *y = dpari_seq_at(out, i * values, type);
-        const void *x = dpari_seq_in(more, i * values, type);
-        if (a <= dpari_seq_nothing && !(b <= dpari_seq_nothing)) {
-            dpari_kern_copy(y, x, values * dpar_type_bytes(type), 0);
-            dpari_element_put(lse, type, i, b);
-        } else if (!(b <= dpari_seq_nothing)) { /* NaN too: it must be seen */
-            const double most = a > b ? a : b;
-            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_seq_add(type, y, e / (e + f), f / (e + f), x, values);
-            dpari_element_put(lse, type, i, most + dpari_log(e + f));
-        }
-    }
+    dpar_mem_attention_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = type;
+    m.rows = rows;
+    m.values = values;
+    m.out = out;
+    m.lse = lse;
+    m.more = more;
+    m.more_lse = more_lse;
+    (void)dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The ring's buffers; bytes behind them. */
-static int64_t dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, unsigned char *memory)
+/* The ring's buffers. */
+static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari_room *buffers)
 {
     const dpar_attention *a = &p->layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
-    dpari_room used, forward;
+    dpari_room forward;
     int32_t i;
-    used.at = memory;
-    used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
     p->tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
     for (i = 0; i < c->size; i++) {
         most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
     }
     heads = p->tokens * a->heads;
     for (i = 0; i < 2 && c->size > 1; i++) {
-        p->keys[i] = dpari_room_take(&used, most * dpari_seq_each(a) * type, 1);
+        p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
-    forward = used; /* what forward needs, then in its place what backward does */
+    forward = *buffers; /* what forward needs, then in its place what backward does */
     p->part = dpari_room_take(&forward, heads * a->values * sum, 1);
     p->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (a->type != p->sums) {
         p->out = dpari_room_take(&forward, heads * a->values * sum, 1);
     }
-    p->delta = dpari_room_take(&used, heads * sum, 1);
+    p->delta = dpari_room_take(buffers, heads * sum, 1);
     if (a->type != p->sums) {
-        p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
+        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
     for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
-        p->gradients[i] = dpari_room_take(&used, most * dpari_seq_each(a) * sum, 1);
+        p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
     }
-    return dpari_most(used.used, forward.used);
+    buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* The halo of this rank's tokens, and fields in it. */
-static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dpar_why *why)
+/* What the plan's way does; all NULL: the ring. */
+static dpari_attention_way dpari_seq_way(const dpar_attention_plan *p)
 {
-    const dpar_attention *a = &p->layer;
-    const int64_t all = a->tokens.ends[a->tokens.docs];
-    const char *const names[1] = {"tokens"};
-    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
-    dpar_mesh mesh;
-    int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
-    if (st == DPAR_OK) {
-        st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+    dpari_attention_way way;
+    dpari_zero(&way, sizeof way);
+    if (p->layer.way != NULL) {
+        p->layer.way(&way);
     }
-    p->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
-    p->halo.high[0] = a->causal ? 0 : p->halo.low[0];
-    for (i = 0; i < 4; i++) {
-        p->field[i].halo = &p->halo;
-        p->field[i].type = i < 2 ? a->type : p->sums;
-        p->field[i].mem = c->mem;
-        p->field[i].components =
-            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
-    }
-    return st == DPAR_OK ? dpar_halo_check(&p->halo, why) : st;
+    return way;
 }
 
-/* Buffers of the halo form, as dpari_seq_lay_ring, without its exchanges. */
-static int64_t dpari_seq_lay_halo(dpar_attention_plan *p, const dpar_comm *c, unsigned char *memory)
+/* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
+ * a device buffers are too, device_bytes of them from p->device on. */
+static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, void *memory,
+                                 int64_t *bytes, dpar_why *why)
 {
-    const dpar_attention *a = &p->layer;
-    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&p->halo, c->rank);
-    int64_t lo, hi, heads;
-    dpari_room used;
-    int32_t i;
-    used.at = memory;
-    used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
-    dpari_seq_slice(a, c->rank, &lo, &hi);
-    p->tokens = hi - lo;
-    heads = p->tokens * a->heads;
-    for (i = 0; i < 4; i++) {
-        const int64_t each = p->field[i].components * (int64_t)dpar_type_bytes(p->field[i].type);
-        p->own[i] = dpari_room_take(&used, p->tokens * each, 1);
-        p->beside[i] = dpari_room_take(&used, beside * each, 1);
-        p->field[i].data = p->tokens > 0 ? p->own[i] : NULL;
-        p->field[i].halos = p->tokens > 0 && beside > 0 ? p->beside[i] : NULL;
-    }
-    p->part = dpari_room_take(&used, heads * a->values * sum, 1);
-    p->part_lse = dpari_room_take(&used, heads * sum, 1);
-    p->delta = dpari_room_take(&used, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->out = dpari_room_take(&used, heads * a->values * sum, 1);
-        p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
-    }
-    return used.used;
-}
-
-/* Where the parts of a plan lie, its halo exchanges at at[0] and at[1]; at[2]: its bytes. Memory
- * behind *p itself is given out, not touched. */
-static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int64_t *at,
-                                 dpar_why *why)
-{
-    unsigned char *memory = (unsigned char *)(p->device != NULL ? p->device : p);
-    dpar_halo_options o;
-    int64_t more = 0;
-    int32_t i;
+    const dpari_attention_way way = dpari_seq_way(p);
+    dpari_room behind, there;
     dpar_status st = DPAR_OK;
-    if (p->layer.way != DPAR_ATTENTION_HALO) {
-        at[0] = dpari_seq_lay_ring(p, c, memory);
+    behind.at = (unsigned char *)memory;
+    there.at = (unsigned char *)p->device;
+    behind.used = there.used = 0;
+    (void)dpari_room_take(&behind, 1, sizeof *p);
+    (void)dpari_room_take(&there, 1, 1); /* never nothing */
+    if (way.lay != NULL) {
+        st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
     } else {
-        st = dpari_seq_halo(p, c, why);
-        at[0] = st == DPAR_OK ? dpari_seq_lay_halo(p, c, memory) : 0;
+        dpari_seq_lay_ring(p, c, c->mem != NULL ? &there : &behind);
     }
-    if (c->mem != NULL) { /* behind the plan itself are its exchanges alone */
-        p->device_bytes = at[0];
-        at[0] = dpari_room_up((int64_t)sizeof *p);
-    }
-    at[1] = at[2] = at[0];
-    if (st != DPAR_OK || p->layer.way != DPAR_ATTENTION_HALO) {
-        return st;
-    }
-    dpari_zero(&o, sizeof o);
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bytes(c, &p->field[2 * i], 2, &o, &more, why);
-        at[i + 1] = at[i] + dpari_room_up(more);
-    }
-    return st;
-}
-
-/* Plans both exchanges of the halo form. COLLECTIVE. */
-static dpar_status dpari_seq_exchanges(dpar_attention_plan *p, const int64_t *at, dpar_why *why)
-{
-    dpar_halo_options o;
-    dpar_halo_traffic t;
-    int32_t i;
-    dpar_status st = DPAR_OK;
-    dpari_zero(&o, sizeof o);
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.tag = p->layer.tag + 2 * i;
-        st = dpar_halo_exchange_init((unsigned char *)p + at[i], at[i + 1] - at[i], p->comm,
-                                     &p->field[2 * i], 2, &o, &p->exchange[i], why);
-    }
-    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(p->exchange[0], i, &t); i++) {
-        p->lent += t.peer != p->comm->rank ? t.bytes : 0;
-    }
+    p->device_bytes = there.used;
+    *bytes = behind.used;
     return st;
 }
 
@@ -652,7 +568,7 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
                                           int64_t *bytes, dpar_why *why)
 {
     dpar_attention_plan p;
-    int64_t at[3];
+    int64_t need = 0;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
@@ -666,10 +582,10 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
         dpari_zero(&p, sizeof p);
         p.layer = dpari_seq_filled(layer);
         p.sums = dpari_seq_sums(layer->type);
-        st = dpari_seq_lay(&p, c, at, why);
+        st = dpari_seq_lay(&p, c, NULL, &need, why);
     }
     if (st == DPAR_OK) {
-        *bytes = at[2];
+        *bytes = need;
     }
     return st;
 }
@@ -679,7 +595,7 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention *a = (const dpar_attention *)given;
     int32_t i;
-    dpari_fact(f, "way", 0, a->way);
+    dpari_fact(f, "way", 0, a->way != NULL);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
         dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
@@ -697,8 +613,9 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
 }
 
 /* Buffers in the memory of the communicator's device; kernels that are written for it. */
-static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, int64_t *at, dpar_why *why)
+static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
 {
+    int64_t need;
     dpar_status st;
     if (p->layer.forward == dpar_attention_block ||
         p->layer.backward == dpar_attention_block_gradient) {
@@ -706,7 +623,7 @@ static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, int64_t *at, dpar
                          0, 0, 0);
     }
     st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
-    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, at, why)
+    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
                          : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
                                      p->comm->rank, p->device_bytes, 0, 0);
 }
@@ -724,7 +641,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
                                          dpar_why *why)
 {
     dpar_attention_plan *p = (dpar_attention_plan *)memory;
-    int64_t need = 0, at[3];
+    int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
@@ -736,17 +653,14 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
         p->layer = dpari_seq_filled(layer);
         p->sums = dpari_seq_sums(layer->type);
         p->comm = c;
-        st = dpari_seq_lay(p, c, at, why);
-    }
-    if (st == DPAR_OK && at[2] > bytes) {
-        st = dpari_say(DPAR_E_ROOM, why, "# bytes for a plan of #", bytes, at[2], 0, 0);
+        st = dpari_seq_lay(p, c, p, &need, why);
     }
     if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_seq_elsewhere(p, at, why);
+        st = dpari_seq_elsewhere(p, why);
     }
     st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
-    if (st == DPAR_OK && layer->way == DPAR_ATTENTION_HALO) {
-        st = dpari_seq_exchanges(p, at, why);
+    if (st == DPAR_OK && layer->way != NULL) {
+        st = dpari_seq_way(p).init(p, why);
     }
     if (st == DPAR_OK) {
         *plan = p;
@@ -758,13 +672,12 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
 
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
 {
-    dpar_status st = DPAR_OK, other = DPAR_OK;
+    dpar_status st = DPAR_OK;
     if (plan != NULL) {
-        st = dpar_halo_exchange_close(plan->exchange[0]);
-        other = dpar_halo_exchange_close(plan->exchange[1]);
+        st = plan->layer.way != NULL ? dpari_seq_way(plan).close(plan) : DPAR_OK;
         dpari_seq_give_back(plan);
     }
-    return st != DPAR_OK ? st : other;
+    return st;
 }
 
 /* Is all memory there that a step reads and writes? */
@@ -793,15 +706,6 @@ static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_atte
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
-
-/* Keys and values of a rank's tokens, or their gradients. */
-typedef struct dpari_seq_block {
-    int32_t rank, own; /* own: of this rank */
-    int64_t lo, hi;    /* HALO: which tokens */
-    int64_t tokens;
-    const void *k, *v;
-    void *to_k, *to_v; /* the same, where they are written */
-} dpari_seq_block;
 
 /* Those of the rank `steps` before this one, laid end to end in memory. */
 static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t steps, void *memory,
@@ -870,8 +774,8 @@ static dpar_status dpari_seq_wait(dpar_attention_plan *p)
 static void dpari_seq_push(dpar_attention_plan *p)
 {
     int32_t i;
-    if (p->exchange[0] != NULL) {
-        (void)dpar_halo_exchange_test(p->exchange[0]);
+    if (p->layer.way != NULL) {
+        dpari_seq_way(p).push(p);
     }
     for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
     }
@@ -910,7 +814,7 @@ static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_bloc
 /* What the last call gave, into what was there. */
 static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
 {
-    dpar_mem_merge m;
+    dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
@@ -919,13 +823,11 @@ static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, v
     m.lse = lse;
     m.more = p->part;
     m.more_lse = p->part_lse;
-    return dpari_do_merge(p->comm, &m);
+    return dpari_do_attention_merge(p->comm, &m);
 }
 
-/* All queries of the rank with the keys of one block. Of the own block each query sees a key
- * (itself): what the first call of a run of queries gives is there before anything is added. */
-static dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                    const dpari_seq_block *b)
+DPARI_API dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b)
 {
     const dpar_attention *a = &p->layer;
     void *sums = a->type == p->sums ? x->out : p->out;
@@ -975,79 +877,13 @@ static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attentio
     return st;
 }
 
-/* ---- the halo -------------------------------------------------------------------------------- */
-
-/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
-static dpari_seq_block dpari_seq_own(const dpar_attention_plan *p, int32_t field)
-{
-    dpari_seq_block b = dpari_seq_block_in(p, 0, p->own[field], p->field[field].type);
-    dpari_seq_slice(&p->layer, p->comm->rank, &b.lo, &b.hi);
-    b.to_v = p->own[field + 1];
-    b.v = b.to_v;
-    return b;
-}
-
-/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
-static int dpari_seq_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
-                          dpari_seq_block *b)
-{
-    const dpar_halo_field *f = &p->field[field];
-    int64_t at = 0;
-    dpar_box box;
-    int32_t i;
-    for (i = 0; i <= n; i++) {
-        at += i > 0 ? box.hi[0] - box.lo[0] : 0;
-        if (!dpar_halo_slab(&p->halo, p->comm->rank, i, &box)) {
-            return 0;
-        }
-    }
-    dpari_zero(b, sizeof *b);
-    b->rank = p->comm->rank;
-    b->lo = dpari_most(0, box.lo[0]);
-    b->hi = dpari_least(p->halo.grid.extent[0], box.hi[0]);
-    at += b->lo - box.lo[0];
-    b->to_k = dpari_seq_at(p->beside[field], at * f[0].components, f[0].type);
-    b->to_v = dpari_seq_at(p->beside[field + 1], at * f[1].components, f[1].type);
-    b->k = b->to_k;
-    b->v = b->to_v;
-    return 1;
-}
-
-/* Own keys and values to where the exchange finds them; it begins. */
-static dpar_status dpari_seq_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
-{
-    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
-    dpar_status st = dpari_do_copy(p->comm, p->own[0], a->k, bytes * p->field[0].components);
-    if (st == DPAR_OK) {
-        st = dpari_do_copy(p->comm, p->own[1], a->v, bytes * p->field[1].components);
-    }
-    p->sent += p->lent;
-    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange[0]) : st;
-}
-
-static dpar_status dpari_seq_window(dpar_attention_plan *p, const dpar_attention_arrays *a)
-{
-    dpari_seq_block b = dpari_seq_own(p, 0);
-    int32_t n;
-    dpar_status st = dpari_seq_lend(p, a), ended;
-    if (st == DPAR_OK) {
-        st = dpari_seq_attend(p, a, &b);
-        ended = dpar_halo_exchange_end(p->exchange[0]);
-        st = st == DPAR_OK ? ended : st;
-    }
-    for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
-        st = dpari_seq_attend(p, a, &b);
-    }
-    return st;
-}
-
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a)
 {
     dpar_status st = dpari_seq_given(plan, a, 0);
     if (st == DPAR_OK) {
-        st = plan->layer.way == DPAR_ATTENTION_HALO ? dpari_seq_window(plan, a)
-                                                    : dpari_seq_ring(plan, a);
+        st = plan->layer.way != NULL ? dpari_seq_way(plan).forward(plan, a)
+                                     : dpari_seq_ring(plan, a);
     }
     if (st == DPAR_OK && plan->layer.type != plan->sums) {
         st = dpari_seq_round(plan, a->out, plan->out,
@@ -1058,7 +894,6 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 
 /* ---- and back -------------------------------------------------------------------------------- */
 
-/* out . out_gradient of each row. */
 static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
@@ -1077,7 +912,7 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
     }
 }
 
-static dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+DPARI_API dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -1096,9 +931,8 @@ static dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
-static void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                  const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_API void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
     const dpar_attention *a = &p->layer;
     dpari_seq_walk w;
@@ -1208,38 +1042,6 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
     return st;
 }
 
-static dpar_status dpari_seq_window_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
-                                         void *dq, dpari_seq_block *home)
-{
-    const int64_t sum = dpar_type_bytes(p->sums);
-    const int64_t beside = dpar_halo_compact(&p->halo, p->comm->rank);
-    dpari_seq_block b = dpari_seq_own(p, 0), g;
-    int32_t n;
-    dpar_status st = dpari_seq_lend(p, a), ended;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    *home = dpari_seq_own(p, 2);
-    for (n = 2; n < 4 && st == DPAR_OK; n++) {
-        st = dpari_seq_clear(p, p->own[n], p->tokens * p->field[n].components * sum);
-        if (st == DPAR_OK) {
-            st = dpari_seq_clear(p, p->beside[n], beside * p->field[n].components * sum);
-        }
-    }
-    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
-    dpari_seq_attend_back(p, a, &b, home, dq);
-    ended = dpar_halo_exchange_end(p->exchange[0]);
-    st = st == DPAR_OK ? ended : st;
-    for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
-        (void)dpari_seq_slab(p, n, 2, &g);
-        dpari_seq_attend_back(p, a, &b, &g, dq);
-    }
-    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, p->halo.grid.extent[0]) *
-               dpari_seq_each(&p->layer) * sum;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange[1], DPAR_SUM) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_end(p->exchange[1]) : st;
-}
-
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a)
 {
@@ -1256,8 +1058,8 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
     dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
     st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
     if (st == DPAR_OK) {
-        st = layer->way == DPAR_ATTENTION_HALO ? dpari_seq_window_back(plan, a, dq, &home)
-                                               : dpari_seq_ring_back(plan, a, dq, &home);
+        st = layer->way != NULL ? dpari_seq_way(plan).backward(plan, a, dq, &home)
+                                : dpari_seq_ring_back(plan, a, dq, &home);
     }
     keys = plan->tokens * layer->groups;
     if (st == DPAR_OK) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
  * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
- * after (at the end of this file), and the halo form of sliding windows. Which rank has which
- * tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
- * is your kernel, or the plain one of this file:
+ * after (at the end of this file). Sliding windows need no ring: window_attention.h. Which rank has
+ * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a
+ * block is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -32,13 +32,6 @@
  * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
  * every rank has as much to do at every step as the others: dpar_attention_pairs.
  *
- * A window of w tokens needs no ring (DPAR_ATTENTION_HALO): each rank gets the w tokens before its
- * own, their gradients go back and are added to their owners'. With h[r] halo tokens of rank r,
- * those beyond the ends of the sequence and of ranks without tokens not counted, and s[r] tokens
- * of halos that lie with r, a rank sends
- *     forward   s E bytes(type)
- *     backward  s E bytes(type) + h E bytes(sums)
- *
  * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
  * its stream, and nothing waits.
  *
@@ -49,18 +42,14 @@
 
 #include "../index/context.h"
 #include "../index/heads.h"
-#include "../halo/halo_exchange.h"
+#include "../comm/comm.h"
 
 typedef struct dpar_attention dpar_attention;
 
-/* How ranks come to the keys of others. */
-enum {
-    DPAR_ATTENTION_RING, /* all keys pass by all ranks */
-    DPAR_ATTENTION_HALO /* windows: each rank has a slice of the packed sequence (tokens.rule: CHUNK
-                           or EVEN, of the whole, whatever the documents) and gets the `window`
-                           tokens before it (and behind it, if not causal), from the neighbour or
-                           from farther */
-};
+/* How ranks come to the keys of others: NULL, the ring; dpar_attention_halo of window_attention.h
+ * (dpar_spatial.h). You name it in a layer, the plan calls it. */
+struct dpari_attention_way;
+typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
 
 /* A block: some queries that follow one another, some keys that do, of one document. Query i sees
  * key j when i + low <= j <= i + high: dpar_attention_row. Arrays begin at the block's first token,
@@ -85,7 +74,8 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
 struct dpar_attention {
-    int32_t way;        /* DPAR_ATTENTION_RING, ... */
+    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has
+                               a slice of the packed sequence and gets the keys in the window */
     dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
                            communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
     int32_t heads;      /* of queries */
@@ -147,11 +137,7 @@ typedef struct dpar_attention_plan {
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
     void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    dpar_halo halo;     /* HALO: fields are keys, values; their gradients */
-    dpar_halo_field field[4];
-    dpar_halo_exchange *exchange[2];
-    void *own[4], *beside[4];
-    int64_t lent; /* bytes that forward's exchange sends */
+    void *of_way;       /* the state of layer.way */
     void *device; /* buffers that do not lie behind the plan, and how large they are */
     int64_t device_bytes;
 } dpar_attention_plan;
@@ -168,17 +154,15 @@ typedef struct dpar_attention_arrays {
 
 /* Bytes of memory for a plan on this rank. Ring: two blocks of keys and values of the rank that has
  * most tokens, and the larger of one out (forward) and four such blocks of sums (backward; 2 ranks:
- * three); of 16-bit types an out and a query's gradient in f32 too. Halo: own keys and values,
- * those beside them, their gradients, a part of an out, the exchanges. E_ARG, E_DIVIDE, E_RANGE
- * with a sentence. Local. O(docs x ranks). */
+ * three); of 16-bit types an out and a query's gradient in f32 too. E_ARG, E_DIVIDE, E_RANGE with
+ * a sentence. Local. O(docs x ranks). */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc; where c->mem is a
  * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
  * stay the caller's, as long. One plan does all layers of this shape, one after the other.
  * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
- * different layers. What fails on one rank fails on all. The halo form plans two exchanges
- * (dpar_halo_exchange_init) and closes them in dpar_attention_close. */
+ * different layers. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why);

@@ -4,6 +4,7 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "layers_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -745,7 +746,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_en
 
 /* What the phases of one have in common. */
 static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
-                             const int32_t *targets, dpar_mem_xent *x)
+                             const int32_t *targets, dpar_mem_cross_entropy *x)
 {
     const dpar_vocab *v = &e->vocab;
     int32_t which;
@@ -771,7 +772,7 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
 {
     dpar_status st = dpari_entropy_check(t, e, targets);
     unsigned char *all = (unsigned char *)scratch;
-    dpar_mem_xent x;
+    dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
@@ -786,35 +787,35 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     }
     all += 3 * n * dpar_type_bytes(t->type);
     dpari_entropy_of(t, e, targets, &x);
-    x.phase = DPAR_MEM_XENT_PART;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
     x.own = scratch;
     x.all = all;
-    st = dpari_do_xent(t->comm, &x);
+    st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
         st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
     }
-    x.phase = DPAR_MEM_XENT_LOSS;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = lse;
     x.loss = loss;
     x.sum = sum;
-    return st == DPAR_OK ? dpari_do_xent(t->comm, &x) : st;
+    return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
 DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                           void *logits, const int32_t *targets, const double *lse,
                                           double scale)
 {
-    dpar_mem_xent x;
+    dpar_mem_cross_entropy x;
     if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
         return;
     }
     dpari_entropy_of(t, e, targets, &x);
-    x.phase = DPAR_MEM_XENT_GRADIENT;
+    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
     x.logits = logits;
     x.lse = (double *)(uintptr_t)lse; /* read only */
     x.scale = scale;
-    (void)dpari_do_xent(t->comm, &x);
+    (void)dpari_do_cross_entropy(t->comm, &x);
 }
 
 /* ---- attention heads ------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@
 
 #include "../comm/comm.h"
 
+#include "layers.h"
 #include "random.h"
 #include "../index/heads.h"
 #include "../index/split.h"
@@ -160,10 +161,6 @@ typedef struct dpar_cross_entropy {
                        (torch's -100) are never counted: their loss and gradient are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
-typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* sums over tokens: without, and of, z lse^2 */
-    int64_t tokens; /* that counted */
-} dpar_cross_entropy_sum;
 /* Bytes of scratch. Local. */
 DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
 /* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,

@@ -172,7 +172,7 @@ static void big_squares(int64_t n)
     q.sum = (double *)arrays.empty(1, DPAR_F64);
     q.count = n;
     q.type = DPAR_BF16;
-    CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+    CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
     big_chunks(q.in, n, DPAR_BF16, [&](const void *chunk, int64_t m) {
         for (int64_t i = 0; i < m; i++) {
             const double v = read_at(chunk, i, DPAR_BF16);
@@ -298,7 +298,7 @@ static void big_optimize(int64_t n, int turn)
     s.copy = turn == 2 ? arrays.empty(n, DPAR_BF16) : NULL;
     s.copy_type = DPAR_BF16;
     expect_step(x, s, 0);
-    CHECK_INT(device.optimize(device.ctx, &s), DPAR_OK);
+    CHECK_INT(device_layers.optimize(device.ctx, &s), DPAR_OK);
     CHECK(x.same());
 }
 
@@ -353,7 +353,7 @@ static void big_gather_rows(int64_t rows, int64_t bytes)
     g.rows = rows;
     g.bytes = g.to_step = g.from_step = bytes;
     expect_gather(x, g, big_rows(rows, 1));
-    CHECK_INT(device.gather(device.ctx, &g), DPAR_OK);
+    CHECK_INT(device_layers.gather(device.ctx, &g), DPAR_OK);
     CHECK(x.same());
 }
 
@@ -389,9 +389,9 @@ static void big_scatter(int64_t n)
         part.to = x.both(s.to, rows_of(target, BIG_WIDTH), DPAR_F32, -1.0);
         part.index.at = none;
         part.rows = 2;
-        CHECK_INT(host.scatter(host.ctx, &part), DPAR_OK);
+        CHECK_INT(host_layers.scatter(host.ctx, &part), DPAR_OK);
     }
-    CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
+    CHECK_INT(device_layers.scatter(device.ctx, &s), DPAR_OK);
     CHECK(x.same());
 }
 
@@ -415,7 +415,7 @@ static void big_combine(int64_t n)
     m.to_type = m.from_type = DPAR_BF16;
     m.weight_type = DPAR_F32;
     expect_combine(combined, m, big_rows(rows, 1));
-    CHECK_INT(device.combine(device.ctx, &m), DPAR_OK);
+    CHECK_INT(device_layers.combine(device.ctx, &m), DPAR_OK);
     CHECK(combined.same());
     d.a = m.to;
     d.b = m.from;
@@ -427,16 +427,16 @@ static void big_combine(int64_t n)
     d.to_type = DPAR_F64;
     d.type = DPAR_BF16;
     expect_dot(multiplied, d, big_rows(rows, 1), 0.0); /* exact: 8 bits times 8, 1024 of them */
-    CHECK_INT(device.dot(device.ctx, &d), DPAR_OK);
+    CHECK_INT(device_layers.dot(device.ctx, &d), DPAR_OK);
     CHECK(multiplied.same());
 }
 
-static void big_xent(int64_t n)
+static void big_cross_entropy(int64_t n)
 {
     enum { VOCABULARY = 50257 };
     const int64_t tokens = n / VOCABULARY + 1;
     big_arrays arrays;
-    dpar_mem_xent s;
+    dpar_mem_cross_entropy s;
     memset(&s, 0, sizeof s);
     s.logits = arrays.filled(tokens * VOCABULARY, DPAR_F32);
     s.own = arrays.empty(3 * tokens, DPAR_F32);
@@ -446,11 +446,11 @@ static void big_xent(int64_t n)
     s.tokens = tokens;
     s.rows = s.vocabulary = s.hi[0] = s.lo[1] = s.hi[1] = VOCABULARY;
     s.scale = 0.25;
-    for (int32_t phase : {DPAR_MEM_XENT_PART, DPAR_MEM_XENT_GRADIENT}) {
+    for (int32_t phase : {DPAR_MEM_CROSS_ENTROPY_PART, DPAR_MEM_CROSS_ENTROPY_GRADIENT}) {
         samples x;
         s.phase = phase;
-        expect_xent(x, s, big_rows(VOCABULARY, 1), 0);
-        CHECK_INT(device.xent(device.ctx, &s), DPAR_OK);
+        expect_cross_entropy(x, s, big_rows(VOCABULARY, 1), 0);
+        CHECK_INT(device_layers.cross_entropy(device.ctx, &s), DPAR_OK);
         CHECK(x.same());
     }
 }
@@ -460,7 +460,7 @@ static void big_merge(int64_t n)
     enum { VALUES = 128 };
     const int64_t rows = n / VALUES;
     big_arrays arrays;
-    dpar_mem_merge m;
+    dpar_mem_attention_merge m;
     samples x;
     memset(&m, 0, sizeof m);
     m.type = DPAR_F32;
@@ -471,7 +471,7 @@ static void big_merge(int64_t n)
     m.lse = arrays.filled(rows, DPAR_F32);
     m.more_lse = arrays.filled(rows, DPAR_F32);
     expect_merge(x, m);
-    CHECK_INT(device.merge(device.ctx, &m), DPAR_OK);
+    CHECK_INT(device_layers.attention_merge(device.ctx, &m), DPAR_OK);
     CHECK(x.same());
 }
 
@@ -495,7 +495,8 @@ static void big_quantize(int64_t n)
         samples x;
         q.x = turn == 0 ? numbers : back;
         expect_quantize(x, q, turn);
-        CHECK_INT(turn == 0 ? device.quantize(device.ctx, &q) : device.dequantize(device.ctx, &q),
+        CHECK_INT(turn == 0 ? device_layers.quantize(device.ctx, &q)
+                            : device_layers.dequantize(device.ctx, &q),
                   DPAR_OK);
         CHECK(x.same());
     }
@@ -519,7 +520,7 @@ static void big_moments_of(int64_t n, int64_t planes, int64_t gap)
     m.step = points + gap;
     m.stride[0] = 1;
     m.dims = 1;
-    CHECK_INT(device.moments(device.ctx, &m), DPAR_OK);
+    CHECK_INT(device_layers.moments(device.ctx, &m), DPAR_OK);
     CHECK(cudaMemcpy(made.data(), m.to, made.size() * 8, cudaMemcpyDeviceToHost) == cudaSuccess);
     for (int64_t set = 0; set < groups; set++) {
         const int64_t count = per * points;
@@ -614,7 +615,7 @@ static void big_norm_of(int64_t n, int64_t planes, int32_t type)
         m.phase = phase;
         if (phase == DPAR_MEM_NORM_SUMS) {
             arrays.refill(m.dy.data, planes * rows * BIG_STEP, type);
-            CHECK_INT(device.norm(device.ctx, &m), DPAR_OK);
+            CHECK_INT(device_layers.norm(device.ctx, &m), DPAR_OK);
             big_norm_sums(&m, rows);
             continue;
         }
@@ -633,10 +634,10 @@ static void big_norm_of(int64_t n, int64_t planes, int32_t type)
             part.total = (double *)x.in(m.total, rows_of(plane, 3), DPAR_F64);
             part.scale = x.in(m.scale, plane, type);
             part.shift = x.in(m.shift, plane, type);
-            CHECK_INT(host.norm(host.ctx, &part), DPAR_OK);
+            CHECK_INT(host_layers.norm(host.ctx, &part), DPAR_OK);
         }
         within = 1e-30;
-        CHECK_INT(device.norm(device.ctx, &m), DPAR_OK);
+        CHECK_INT(device_layers.norm(device.ctx, &m), DPAR_OK);
         CHECK(x.same());
     }
 }
@@ -670,7 +671,7 @@ static void test_big(int64_t n)
                  {"gather of bytes", 10.0, big_gather_bytes},
                  {"scatter", 8.0, big_scatter},
                  {"combine and dot", 4.0, big_combine},
-                 {"xent", 4.0, big_xent},
+                 {"cross_entropy", 4.0, big_cross_entropy},
                  {"merge", 8.0625, big_merge},
                  {"quantize and dequantize", 5.03125, big_quantize},
                  {"moments", 2.0, big_moments},

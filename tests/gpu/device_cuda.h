@@ -17,7 +17,8 @@ typedef struct device_memory {
     int64_t calls;
     dpar_cuda gpu;
     dpar_mem table, real; /* what strategies are given, and what does the work */
-    dpar_engine engine;   /* the communicator's own */
+    dpar_mem_layers layers;
+    dpar_engine engine; /* the communicator's own */
     cudaStream_t stream;
     dpar_comm *host; /* over which it was made */
 } device_memory;
@@ -66,9 +67,13 @@ static void *device_reached(const void *at)
         e.kind = number;                                                                           \
         e.call.member = *call;                                                                     \
         device_pointers(&e, device_reached);                                                       \
-        return the_device.real.name(ctx, call);                                                    \
+        return (DEVICE_REAL)->name(ctx, call);                                                     \
     }
+#define DEVICE_REAL (&the_device.real)
 DEVICE_OPERATIONS
+#undef DEVICE_REAL
+#define DEVICE_REAL ((const dpar_mem_layers *)the_device.real.layers)
+DEVICE_LAYERS
 
 static dpar_status device_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
@@ -98,7 +103,7 @@ static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
     e.kind = DEVICE_OPTIMIZE;
     device_take_optimize(&e, call);
     device_pointers(&e, device_reached);
-    return the_device.real.optimize(ctx, call);
+    return DEVICE_REAL->optimize(ctx, call);
 }
 
 /* ---- the communicator: what strategies take from it is page-locked, as the test's arrays are,
@@ -139,7 +144,7 @@ static dpar_comm *device_take(dpar_comm *c)
     CHECK_INT(dpar_cuda_open(&the_device.gpu, &g, &why), DPAR_OK);
     dpar_cuda_mem(&the_device.gpu, &the_device.real);
     the_device.table = the_device.real;
-    DEVICE_FILL(&the_device.table);
+    DEVICE_FILL(&the_device.table, &the_device.layers);
     memset(&o, 0, sizeof o);
     o.stream = the_device.stream;
     o.mem = &the_device.table;

@@ -32,6 +32,7 @@ static int rounds = 1;
 
 static dpar_cuda gpu, fast;
 static dpar_mem host, device, quick;
+static dpar_mem_layers host_layers, device_layers, quick_layers;
 
 static uint64_t random_state = 88172645463325252u;
 static uint64_t random_bits(void) /* xorshift64* */
@@ -145,6 +146,16 @@ static void on_both(dpar_status (*dpar_mem::*run)(void *, const Task *), Task *t
     CHECK_INT((device.*run)(device.ctx, task), DPAR_OK);
     place(0);
     CHECK_INT((host.*run)(host.ctx, task), DPAR_OK);
+}
+
+template <class Task, class Place>
+static void on_both(dpar_status (*dpar_mem_layers::*run)(void *, const Task *), Task *task,
+                    Place place)
+{
+    place(1);
+    CHECK_INT((device_layers.*run)(device.ctx, task), DPAR_OK);
+    place(0);
+    CHECK_INT((host_layers.*run)(host.ctx, task), DPAR_OK);
 }
 
 static int64_t odd_place(int32_t type)
@@ -661,10 +672,6 @@ static void test_spans(void)
         span.from_type = from_type;
         span.scale = is_float(to_type) ? scales[below(4)] : 1.0;
         span.add = is_float(to_type) && below(3) == 0;
-        span.stochastic = to_type == DPAR_BF16 && !span.add && below(2) == 0;
-        span.seed = random_bits();
-        span.stream = random_bits();
-        span.index = random_bits() >> 20;
         span.to = to.d();
         span.from = from.d();
         const int fill = below(6) == 0;
@@ -678,6 +685,27 @@ static void test_spans(void)
         CHECK_INT(host.span(host.ctx, &span, 1), DPAR_OK);
         CHECK(to.same(to_type, -1.0));
         CHECK(from.same(from_type, -1.0));
+    }
+    for (int turn = 0; turn < rounds * 12; turn++) { /* up or down by numbers */
+        const int32_t type = floats[turn % 4];
+        const int64_t count = some_count();
+        twin to(count * 2, odd_place(DPAR_BF16)),
+            from(count * dpar_type_bytes(type), odd_place(type));
+        dpar_mem_round round;
+        memset(&round, 0, sizeof round);
+        to.fill(DPAR_BF16, 1);
+        from.fill(type, 1);
+        round.count = count;
+        round.from_type = type;
+        round.seed = random_bits();
+        round.stream = random_bits();
+        round.index = random_bits() >> 20;
+        on_both(&dpar_mem_layers::round, &round, [&](int on_device) {
+            round.to = on_device ? to.d() : to.h();
+            round.from = on_device ? from.d() : from.h();
+        });
+        CHECK(to.same(DPAR_BF16, -1.0));
+        CHECK(from.same(type, -1.0));
     }
     /* A bucket of many arrays there, in one launch, and back. */
     enum { MANY = 300 };
@@ -788,16 +816,16 @@ static void test_squares(void)
         again.give();
         q.in = in.d();
         q.sum = (double *)sum.d();
-        CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+        CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
         q.in = shifted.d();
         q.sum = (double *)again.d();
         gpu.blocks = 3;
-        CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+        CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
         gpu.blocks = 0;
         CHECK(sum.taken() == again.taken());
         q.in = in.h();
         q.sum = (double *)sum.h();
-        CHECK_INT(host.squares(host.ctx, &q), DPAR_OK);
+        CHECK_INT(host_layers.squares(host.ctx, &q), DPAR_OK);
         CHECK(sum.same(DPAR_F64, 1e-13));
     }
     for (int turn = 0; turn < 6; turn++) {
@@ -808,7 +836,7 @@ static void test_squares(void)
         s.give();
         c.limit = turn == 5 ? 0.0 : 1.5;
         c.scale = 0.5;
-        on_both(&dpar_mem::clip, &c, [&](int on_device) {
+        on_both(&dpar_mem_layers::clip, &c, [&](int on_device) {
             c.squares = (const double *)s.at(on_device);
             c.factor = (double *)factor.at(on_device);
         });
@@ -890,11 +918,12 @@ static void test_optimize(void)
                                              : 1e-3;
         const int f32 = quickly && wt != DPAR_F64 && gt != DPAR_F64;
         gpu.blocks = fast.blocks = many;
-        CHECK_INT(quickly ? quick.optimize(quick.ctx, &x[0]) : device.optimize(device.ctx, &x[0]),
+        CHECK_INT(quickly ? quick_layers.optimize(quick.ctx, &x[0])
+                          : device_layers.optimize(device.ctx, &x[0]),
                   DPAR_OK);
         CHECK_INT(device.wait(device.ctx), DPAR_OK);
         gpu.blocks = fast.blocks = 0;
-        CHECK_INT(host.optimize(host.ctx, &x[1]), DPAR_OK);
+        CHECK_INT(host_layers.optimize(host.ctx, &x[1]), DPAR_OK);
         const int moments = dpar_optimizer_moments(&o);
         within = f32 ? 1.0 : 1e-2; /* weights cancel */
         CHECK(w.same(wt, f32 && wt == DPAR_F32 ? 1e-6 : one));
@@ -969,7 +998,7 @@ static void test_gather(void)
         g.bytes = bytes;
         g.to_step = to_step;
         g.from_step = from_step;
-        on_both(&dpar_mem::gather, &g, [&](int on_device) {
+        on_both(&dpar_mem_layers::gather, &g, [&](int on_device) {
             g.to = to.at(on_device);
             g.from = from.at(on_device);
             g.index.at = at.at(on_device);
@@ -981,7 +1010,7 @@ static void test_gather(void)
 /* Done by both tables, on either side's arrays. */
 static void scatter_both(dpar_mem_scatter s, twin &to, twin &from, twin &at, double relative)
 {
-    on_both(&dpar_mem::scatter, &s, [&](int on_device) {
+    on_both(&dpar_mem_layers::scatter, &s, [&](int on_device) {
         s.to = to.at(on_device);
         s.from = from.at(on_device);
         s.index.at = at.at(on_device);
@@ -1073,7 +1102,7 @@ static void test_combine_and_dot(void)
         m.to_type = tt;
         m.from_type = ft;
         m.weight_type = wt;
-        on_both(&dpar_mem::combine, &m, [&](int on_device) {
+        on_both(&dpar_mem_layers::combine, &m, [&](int on_device) {
             m.to = to.at(on_device);
             m.from = from.at(on_device);
             m.weight = turn % 7 ? weight.at(on_device) : NULL;
@@ -1087,7 +1116,7 @@ static void test_combine_and_dot(void)
         d.width = width;
         d.to_type = wt;
         d.type = ft;
-        on_both(&dpar_mem::dot, &d, [&](int on_device) {
+        on_both(&dpar_mem_layers::dot, &d, [&](int on_device) {
             d.to = sums.at(on_device);
             d.a = left.at(on_device);
             d.b = from.at(on_device);
@@ -1101,7 +1130,7 @@ static void test_combine_and_dot(void)
 
 /* ---- cross-entropy ---- */
 
-static void test_xent(void)
+static void test_cross_entropy(void)
 {
     for (int turn = 0; turn < rounds * 12; turn++) {
         const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
@@ -1109,12 +1138,14 @@ static void test_xent(void)
                       rows = 8 + below(turn % 5 ? 90 : 2100);
         const int32_t ranks = 1 + (int32_t)below(3);
         const int64_t width = dpar_type_bytes(type);
-        const dpar_mem *table = turn % 4 == 0 ? &quick : &device;
-        const double one = type == DPAR_F64 ? 1e-13 : table == &quick ? 1e-5 : 3e-7;
+        const int quickly = turn % 4 == 0;
+        const dpar_mem *table = quickly ? &quick : &device;
+        const dpar_mem_layers *layers = quickly ? &quick_layers : &device_layers;
+        const double one = type == DPAR_F64 ? 1e-13 : quickly ? 1e-5 : 3e-7;
         twin logits(tokens * rows * width, odd_place(type)), own(tokens * 3 * width, 0);
         twin all(ranks * tokens * 3 * width, 0), lse(tokens * 8, 0), loss(tokens * 8, 0);
         twin target(tokens * 8, 0), sum((int64_t)sizeof(dpar_cross_entropy_sum), 0);
-        dpar_mem_xent x[2];
+        dpar_mem_cross_entropy x[2];
         logits.fill(type, 0);
         all.fill(type, 0);
         for (int64_t i = 0; i < ranks * tokens; i++) { /* sums of exponentials are not below 0 */
@@ -1155,9 +1186,9 @@ static void test_xent(void)
         }
         for (int phase = 0; phase < 3; phase++) {
             x[0].phase = x[1].phase = phase;
-            CHECK_INT(table->xent(table->ctx, &x[0]), DPAR_OK);
+            CHECK_INT(layers->cross_entropy(table->ctx, &x[0]), DPAR_OK);
             CHECK_INT(table->wait(table->ctx), DPAR_OK);
-            CHECK_INT(host.xent(host.ctx, &x[1]), DPAR_OK);
+            CHECK_INT(host_layers.cross_entropy(host.ctx, &x[1]), DPAR_OK);
         }
         within = 1.0;
         CHECK(own.same(type, one));
@@ -1186,7 +1217,7 @@ static void test_merge(void)
         twin out(some * values * dpar_type_bytes(type), odd_place(type));
         twin more(some * values * dpar_type_bytes(type), odd_place(type));
         twin lse(some * dpar_type_bytes(type), 0), more_lse(some * dpar_type_bytes(type), 0);
-        dpar_mem_merge m;
+        dpar_mem_attention_merge m;
         out.fill(type, 0);
         more.fill(type, 0);
         lse.fill(type, 0);
@@ -1201,7 +1232,7 @@ static void test_merge(void)
         m.type = type;
         m.rows = some;
         m.values = values;
-        on_both(&dpar_mem::merge, &m, [&](int on_device) {
+        on_both(&dpar_mem_layers::attention_merge, &m, [&](int on_device) {
             m.out = out.at(on_device);
             m.lse = lse.at(on_device);
             m.more = more.at(on_device);
@@ -1251,7 +1282,7 @@ static void test_moments(void)
             ((double *)to.h())[3 * i + 2] = 2.0;
         }
         to.give();
-        on_both(&dpar_mem::moments, &m, [&](int on_device) {
+        on_both(&dpar_mem_layers::moments, &m, [&](int on_device) {
             m.x = x.at(on_device);
             m.to = (double *)to.at(on_device);
         });
@@ -1339,9 +1370,9 @@ static void test_norm(void)
         within = 1.0;
         for (int32_t phase = DPAR_MEM_NORM_MERGE; phase <= DPAR_MEM_NORM_GRADIENT; phase++) {
             norm_takes(&m, phase, 1, t);
-            CHECK_INT(device.norm(device.ctx, &m), DPAR_OK);
+            CHECK_INT(device_layers.norm(device.ctx, &m), DPAR_OK);
             norm_takes(&m, phase, 0, t);
-            CHECK_INT(host.norm(host.ctx, &m), DPAR_OK);
+            CHECK_INT(host_layers.norm(host.ctx, &m), DPAR_OK);
             CHECK(to.same(type, fine));
             CHECK(saved.same(DPAR_F64, 1e-13));
             CHECK(sums.same(DPAR_F64, 1e-12) && total.same(DPAR_F64, 1e-12));
@@ -1351,8 +1382,8 @@ static void test_norm(void)
         }
         within = 1e-30;
         m.phase = 7;
-        CHECK_INT(device.norm(device.ctx, &m), DPAR_E_ARG);
-        CHECK_INT(host.norm(host.ctx, &m), DPAR_E_ARG);
+        CHECK_INT(device_layers.norm(device.ctx, &m), DPAR_E_ARG);
+        CHECK_INT(host_layers.norm(host.ctx, &m), DPAR_E_ARG);
     }
 }
 
@@ -1392,19 +1423,19 @@ static void test_quantize(void)
         q.x = x.d();
         q.code = code.d();
         q.scale = beside ? (unsigned char *)code.d() + step - 4 : scale.d();
-        CHECK_INT(device.quantize(device.ctx, &q), DPAR_OK);
+        CHECK_INT(device_layers.quantize(device.ctx, &q), DPAR_OK);
         q.add = (int32_t)below(2);
         q.x = back.d();
-        CHECK_INT(device.dequantize(device.ctx, &q), DPAR_OK);
+        CHECK_INT(device_layers.dequantize(device.ctx, &q), DPAR_OK);
         const int32_t add = q.add;
         q.add = 0;
         q.x = x.h();
         q.code = code.h();
         q.scale = beside ? (unsigned char *)code.h() + step - 4 : scale.h();
-        CHECK_INT(host.quantize(host.ctx, &q), DPAR_OK);
+        CHECK_INT(host_layers.quantize(host.ctx, &q), DPAR_OK);
         q.add = add;
         q.x = back.h();
-        CHECK_INT(host.dequantize(host.ctx, &q), DPAR_OK);
+        CHECK_INT(host_layers.dequantize(host.ctx, &q), DPAR_OK);
         CHECK(code.same(DPAR_U8, -1.0));
         CHECK(scale.same(DPAR_U8, -1.0));
         CHECK(back.same(type, -1.0));
@@ -1431,7 +1462,7 @@ static void test_errors(void)
     CHECK_INT(device.span(device.ctx, &span, 1), DPAR_E_ARG); /* to is NULL */
     CHECK(strlen(gpu.why.text) > 10);
     memset(&q, 0, sizeof q);
-    CHECK_INT(device.squares(device.ctx, &q), DPAR_E_ARG);
+    CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_E_ARG);
     dpar_optimizer o = dpar_optimizer_adamw();
     dpar_optimizer_piece none;
     dpar_mem_optimize step;
@@ -1442,9 +1473,9 @@ static void test_errors(void)
     step.optimizer = &o;
     step.piece = &none;
     step.t = 1;
-    CHECK_INT(device.optimize(device.ctx, &step), DPAR_OK);
+    CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_OK);
     none.weight_type = DPAR_F64; /* moments of BF16 */
-    CHECK_INT(device.optimize(device.ctx, &step), DPAR_E_ARG);
+    CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_E_ARG);
     CHECK(cudaSetDevice(1000) != cudaSuccess); /* what others did wrong is not the launch's */
     twin one(4, 0);
     span.to = one.d();
@@ -1564,6 +1595,7 @@ static void test_graph(void)
     dpar_cuda_options options;
     dpar_cuda own;
     dpar_mem mem;
+    const dpar_mem_layers *layers = NULL;
     twin a(4000, 0), b(4000, 4), sum(8, 0);
     dpar_mem_span span;
     dpar_mem_squares q;
@@ -1572,6 +1604,7 @@ static void test_graph(void)
     options.stream = stream;
     CHECK_INT(dpar_cuda_open(&own, &options, NULL), DPAR_OK);
     dpar_cuda_mem(&own, &mem);
+    layers = (const dpar_mem_layers *)mem.layers;
     a.fill(DPAR_F32, 0);
     b.fill(DPAR_F32, 0);
     memset(&span, 0, sizeof span);
@@ -1588,7 +1621,7 @@ static void test_graph(void)
     q.sum = (double *)sum.d();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK_INT(mem.span(mem.ctx, &span, 1), DPAR_OK);
-    CHECK_INT(mem.squares(mem.ctx, &q), DPAR_OK);
+    CHECK_INT(layers->squares(mem.ctx, &q), DPAR_OK);
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
     CHECK(cudaGraphInstantiate(&again, graph, 0) == cudaSuccess);
     CHECK(cudaGraphLaunch(again, stream) == cudaSuccess);
@@ -1600,7 +1633,7 @@ static void test_graph(void)
     CHECK_INT(host.span(host.ctx, &span, 1), DPAR_OK);
     q.in = b.h();
     q.sum = (double *)sum.h();
-    CHECK_INT(host.squares(host.ctx, &q), DPAR_OK);
+    CHECK_INT(host_layers.squares(host.ctx, &q), DPAR_OK);
     CHECK(b.same(DPAR_F32, -1.0));
     CHECK(sum.same(DPAR_F64, 1e-13));
     cudaGraphExecDestroy(again);
@@ -1693,7 +1726,7 @@ static void test_all(void)
     test_scatter();
     test_scatter_order();
     test_combine_and_dot();
-    test_xent();
+    test_cross_entropy();
     test_merge();
     test_moments();
     test_norm();
@@ -1730,6 +1763,9 @@ int main(int argc, char **argv)
     dpar_cuda_mem(&gpu, &device);
     dpar_cuda_mem(&fast, &quick);
     host = dpar_mem_host();
+    host_layers = dpar_mem_host_layers();
+    device_layers = *(const dpar_mem_layers *)device.layers;
+    quick_layers = *(const dpar_mem_layers *)quick.layers;
     if (big > 0) {
         test_big((INT64_C(1) << big) + 12345);
     } else {

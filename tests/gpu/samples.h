@@ -262,8 +262,19 @@ static void expect_span(samples &x, const dpar_mem_span &s)
         part.from = x.in(s.from, p, s.from_type);
         part.to = s.add ? x.both(s.to, p, s.to_type, -1.0) : x.out(s.to, p, s.to_type, -1.0);
         part.count = p.count;
-        part.index = s.index + (uint64_t)p.first;
         x.lost += dpar_mem_host().span(NULL, &part, 1) != DPAR_OK;
+    }
+}
+
+static void expect_round(samples &x, const dpar_mem_round &r)
+{
+    for (stretch p : stretches(r.count, 1)) {
+        dpar_mem_round part = r;
+        part.from = x.in(r.from, p, r.from_type);
+        part.to = x.out(r.to, p, DPAR_BF16, -1.0);
+        part.count = p.count;
+        part.index = r.index + (uint64_t)p.first;
+        host_does(x, dpar_mem_host_layers().round, part);
     }
 }
 
@@ -308,7 +319,7 @@ static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
         piece.count = p.count;
         piece.index = w.index + (uint64_t)p.first;
         part.piece = &piece;
-        host_does(x, dpar_mem_host().optimize, part);
+        host_does(x, dpar_mem_host_layers().optimize, part);
     }
     within = before;
 }
@@ -352,7 +363,7 @@ static void expect_combine(samples &x, const dpar_mem_combine &m, const row_of &
         part.to = x.out(m.to, rows_of(p, m.width), m.to_type, -1.0);
         part.index.at = order.data();
         part.rows = p.count;
-        host_does(x, dpar_mem_host().combine, part);
+        host_does(x, dpar_mem_host_layers().combine, part);
     }
 }
 
@@ -367,44 +378,45 @@ static void expect_dot(samples &x, const dpar_mem_dot &d, const row_of &row, dou
         part.to = x.out(d.to, p, d.to_type, relative);
         part.index.at = NULL;
         part.rows = p.count;
-        host_does(x, dpar_mem_host().dot, part);
+        host_does(x, dpar_mem_host_layers().dot, part);
     }
 }
 
 /* Part and gradient, of F32 logits; targets are I64. */
-static void expect_xent(samples &x, const dpar_mem_xent &s, const row_of &target, int fast)
+static void expect_cross_entropy(samples &x, const dpar_mem_cross_entropy &s, const row_of &target,
+                                 int fast)
 {
-    const int gradient = s.phase == DPAR_MEM_XENT_GRADIENT;
+    const int gradient = s.phase == DPAR_MEM_CROSS_ENTROPY_GRADIENT;
     const double one = fast ? 1e-5 : 3e-7, before = within;
     within = gradient ? s.scale : 1.0;
     for (stretch p : stretches(s.tokens, 1, 1)) {
         const stretch row = rows_of(p, s.rows);
         const int64_t at = target(p.first);
-        dpar_mem_xent part = s;
+        dpar_mem_cross_entropy part = s;
         part.logits =
             gradient ? x.both(s.logits, row, DPAR_F32, one) : x.in(s.logits, row, DPAR_F32);
         part.own = gradient ? NULL : x.out(s.own, rows_of(p, 3), DPAR_F32, one);
         part.lse = (double *)x.in(s.lse, p, DPAR_F64);
         part.target.at = &at;
         part.tokens = 1;
-        host_does(x, dpar_mem_host().xent, part);
+        host_does(x, dpar_mem_host_layers().cross_entropy, part);
     }
     within = before;
 }
 
-static void expect_merge(samples &x, const dpar_mem_merge &m)
+static void expect_merge(samples &x, const dpar_mem_attention_merge &m)
 {
     const double before = within;
     within = 1.0;
     for (stretch p : stretches(m.rows, 1, 2)) {
         const stretch values = rows_of(p, m.values);
-        dpar_mem_merge part = m;
+        dpar_mem_attention_merge part = m;
         part.rows = p.count;
         part.out = x.both(m.out, values, m.type, 2e-7);
         part.lse = x.both(m.lse, p, m.type, 2e-7);
         part.more = x.in(m.more, values, m.type);
         part.more_lse = x.in(m.more_lse, p, m.type);
-        host_does(x, dpar_mem_host().merge, part);
+        host_does(x, dpar_mem_host_layers().attention_merge, part);
     }
     within = before;
 }
@@ -420,7 +432,8 @@ static void expect_quantize(samples &x, const dpar_mem_quantize &q, int back)
         part.code = back ? x.in(q.code, e, DPAR_U8) : x.out(q.code, e, DPAR_U8, -1.0);
         part.scale = back ? x.in(q.scale, p, DPAR_F32) : x.out(q.scale, p, DPAR_F32, -1.0);
         part.count = e.count;
-        host_does(x, back ? dpar_mem_host().dequantize : dpar_mem_host().quantize, part);
+        host_does(x, back ? dpar_mem_host_layers().dequantize : dpar_mem_host_layers().quantize,
+                  part);
     }
 }
 

@@ -1435,11 +1435,13 @@ static int turn_case(dpar_comm *c)
 }
 
 #ifdef DEVICE_MEMORY
-/* The last rank's table has no gather: all hear of it, nobody keeps memory of the device. */
+/* The last rank's table has no gather, or no layers: all hear of it, nobody keeps memory of the
+ * device. */
 static int table_case(dpar_comm *c)
 {
     const dpar_mem *was = c->mem;
     const int last = c->rank == c->size - 1;
+    dpar_mem_layers layers = *(const dpar_mem_layers *)was->layers;
     dpar_mem less = *was;
     char expected[120];
     dpar_experts l;
@@ -1455,11 +1457,13 @@ static int table_case(dpar_comm *c)
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK;
     pieces = the_device.pieces;
-    less.gather = NULL;
+    layers.gather = NULL;
+    less.layers = c->size % 2 == 0 ? &layers : NULL;
     c->mem = last ? &less : was;
     bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
     c->mem = was;
-    snprintf(expected, sizeof expected, "rank %d: experts need wait, span, gather, combine and dot",
+    snprintf(expected, sizeof expected,
+             "rank %d: experts need gather, combine and dot of comm->mem->layers",
              (int)c->size - 1);
     bad += strstr(why.text, last ? strchr(expected, 'e') : expected) == NULL || plan != NULL;
     bad += the_device.pieces != pieces;
@@ -1838,18 +1842,22 @@ static int refused(dpar_comm *c, int what)
         st = dpar_experts_dispatch(plan, route, culprit ? NULL : x, rows);
     }
 #ifdef DEVICE_MEMORY
-    if (what == 6) { /* its memory fails */
+    if (what >= 6) { /* its memory fails; it has no operations of layers */
+        dpar_mem_layers layers = *(const dpar_mem_layers *)other->mem->layers;
         dpar_mem less = *other->mem;
-        less.gather = no_gather;
+        layers.gather = no_gather;
+        less.layers = what == 6 ? &layers : NULL;
         other->mem = culprit ? &less : other->mem;
         bad += st != DPAR_OK;
         st = dpar_experts_dispatch(plan, route, x, rows);
         other->mem = c->mem;
-        bad += strstr(other->why.text, "its memory's gather failed") == NULL;
+        bad += strstr(other->why.text, what == 6 ? "its memory's gather failed"
+                                                 : "no operations of layers (dpar_mem.layers is "
+                                                   "NULL): gather is needed") == NULL;
     }
 #endif
     bad += st >= 0 || other->why.text[0] == 0;
-    bad += culprit && st != (what == 6 ? DPAR_E_MEMORY : DPAR_E_ARG);
+    bad += culprit && st != (what == 6 ? DPAR_E_MEMORY : what == 7 ? DPAR_E_UNKNOWN : DPAR_E_ARG);
     if (bad) {
         printf("refused %d: status %d, %s\n", what, (int)st, other->why.text);
     }
@@ -2100,7 +2108,7 @@ static int everything(dpar_comm *c, void *arg)
     bad += cases(c) + narrow_cases(c) + where_cases(c) + turn_case(c) + room_case(c);
     bad += quarrel_cases(c);
 #if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA) /* one breaks while others go on */
-    for (what = 0; what < 7; what++) {
+    for (what = 0; what < 8; what++) {
         bad += refused(c, what);
     }
 #endif

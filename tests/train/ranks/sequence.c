@@ -27,7 +27,7 @@ enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
 /* A layer. Whole arrays are f64 and every rank has them; `loud`: how large scores get. */
 typedef struct test_case {
-    int docs, heads, groups, width, values, type, causal, window, rule, way;
+    int docs, heads, groups, width, values, type, causal, window, rule, halo;
     double loud;
     int64_t ends[MOST_DOCS + 1];
     double *x[TENSORS], *dx[TENSORS]; /* q, k, v and their gradients */
@@ -256,7 +256,7 @@ static void part_split(const test_case *t, const dpar_split *split, int rank, pa
 static void part_of(const test_case *t, const dpar_attention *layer, int rank, part *p)
 {
     dpar_split s;
-    if (t->way == DPAR_ATTENTION_RING) {
+    if (!t->halo) {
         part_packed(t, &layer->tokens, rank, p);
     } else {
         (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, 0, NULL);
@@ -422,7 +422,7 @@ static void queueing_kernel(const dpar_attention_call *call)
 static void describe(const test_case *t, int ranks, witness *w, dpar_attention *layer)
 {
     memset(layer, 0, sizeof *layer);
-    layer->way = t->way;
+    layer->way = t->halo ? dpar_attention_halo : NULL;
     layer->tokens.docs = t->docs;
     layer->tokens.ends = t->ends;
     layer->tokens.ranks = ranks;
@@ -598,7 +598,7 @@ static int accounts(dpar_comm *c, const test_case *t, const dpar_attention *laye
     }
     bad += w->pairs != pairs || plan->pairs != pairs;
     bad += t->causal && t->window == 0 && pairs != dpar_packed_pairs(&layer->tokens, c->rank);
-    bad += t->way == DPAR_ATTENTION_HALO && halo_bytes(c, t, layer) != sent[0] + sent[1];
+    bad += t->halo && halo_bytes(c, t, layer) != sent[0] + sent[1];
     bad += sent[0] != dpar_attention_sent(layer, c->rank, 0) ||
            sent[1] != dpar_attention_sent(layer, c->rank, 1) || plan->sent != sent[0] + sent[1];
     if (bad > 0) {
@@ -666,11 +666,11 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     c->engine.batch = counting_batch;
     engine_sent[c->rank] = 0;
     bad += dpar_attention_forward(plan, &a) != DPAR_OK;
-    sent[0] = t->way == DPAR_ATTENTION_RING ? engine_sent[c->rank] : plan->sent;
+    sent[0] = !t->halo ? engine_sent[c->rank] : plan->sent;
     bad += dpar_attention_backward(plan, &a) != DPAR_OK;
-    sent[1] = (t->way == DPAR_ATTENTION_RING ? engine_sent[c->rank] : plan->sent) - sent[0];
+    sent[1] = (!t->halo ? engine_sent[c->rank] : plan->sent) - sent[0];
     c->engine.batch = engine_batch[c->rank];
-    bad += judge(t, &p, t->way == DPAR_ATTENTION_RING ? "ring" : "halo", c->rank, c->size);
+    bad += judge(t, &p, !t->halo ? "ring" : "halo", c->rank, c->size);
     bad += accounts(c, t, &layer, plan, &w, sent);
     if (differ && t->type == DPAR_F64) {
         bad += differences(c, plan, &a, t, &p);
@@ -764,7 +764,7 @@ static int halo_cases(dpar_comm *c, int rounds)
     int n, bad = 0;
     for (n = 0; n < 5 + rounds; n++) {
         t = n < 5 ? plain(23) : by_lot(&state);
-        t.way = DPAR_ATTENTION_HALO;
+        t.halo = 1;
         t.rule = n % 2 ? DPAR_EVEN : DPAR_CHUNK;
         t.window = n < 5 ? windows[n] : t.window > 0 ? t.window : 1 + n % 7;
         bad += layer_case(c, &t, 9000 + (uint32_t)n, n % 8 == 0);
@@ -772,7 +772,7 @@ static int halo_cases(dpar_comm *c, int rounds)
     for (n = 0; n < 2; n++) { /* a step without tokens, and with one */
         t = plain(n);
         bad += layer_case(c, &t, 9997, 0);
-        t.way = DPAR_ATTENTION_HALO;
+        t.halo = 1;
         t.rule = DPAR_EVEN;
         t.window = 3;
         bad += layer_case(c, &t, 9998 + (uint32_t)n, n);
@@ -1242,7 +1242,7 @@ static int refusals(dpar_comm *c)
     int64_t bytes, ends[2] = {0, INT64_C(1) << 55};
     int way, bad = 0;
     describe(&t, c->size, NULL, &good);
-    for (way = 0; way < 14; way++) {
+    for (way = 0; way < 13; way++) {
         dpar_status st, wanted = way == 3 ? DPAR_E_DIVIDE : way == 9 ? DPAR_E_RANGE : DPAR_E_ARG;
         a = good;
         why.text[0] = 0;
@@ -1255,9 +1255,9 @@ static int refusals(dpar_comm *c)
         a.tag = way == 8 ? -1 : 0;
         a.tokens.ends = way == 9 ? ends : a.tokens.ends;
         a.tokens.rule = way == 10 ? DPAR_FLOOR : a.tokens.rule;
-        a.way = way == 11 ? 2 : way >= 12 ? DPAR_ATTENTION_HALO : DPAR_ATTENTION_RING;
-        a.tokens.rule = way == 12 ? DPAR_EVEN : a.tokens.rule; /* 12: no window, 13: zigzag */
-        a.window = way == 13 ? 3 : a.window;
+        a.way = way >= 11 ? dpar_attention_halo : NULL;
+        a.tokens.rule = way == 11 ? DPAR_EVEN : a.tokens.rule; /* 11: no window, 12: zigzag */
+        a.window = way == 12 ? 3 : a.window;
         st = dpar_attention_bytes(c, &a, &bytes, &why);
         if (st != wanted || why.text[0] == 0) {
             printf("refusal %d: %s: %s\n", way, dpar_status_text(st), why.text);
@@ -1308,7 +1308,7 @@ static int misuse(dpar_comm *c)
             layer.type = way == 5 ? DPAR_F32 : layer.type;
             layer.tokens.rule = way == 6 ? DPAR_EVEN : layer.tokens.rule;
             t.ends[1] += way == 7;
-            layer.way = way == 8 ? DPAR_ATTENTION_HALO : layer.way;
+            layer.way = way == 8 ? dpar_attention_halo : layer.way;
             layer.window = way == 8 ? 4 : layer.window;
             layer.tokens.rule = way == 8 ? DPAR_EVEN : layer.tokens.rule;
         }

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "window_attention.h"
+
+#include "../comm/agree.h"
+#include "../comm/mem_run.h"
+#include "../halo/halo_exchange.h"
+#include "../train/attention_way.h"
+
+#include "../base/arith.h"
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Fields are keys, values; their gradients. */
+typedef struct dpari_windows {
+    dpar_halo halo;
+    dpar_halo_field field[4];
+    dpar_halo_exchange *exchange[2]; /* keys and values come; their gradients go back */
+    void *memory[2];                 /* of these */
+    int64_t bytes[2];
+    void *own[4], *beside[4];
+    int64_t lent; /* bytes that forward's exchange sends */
+} dpari_windows;
+
+static dpari_windows *dpari_windows_of(const dpar_attention_plan *p)
+{
+    return (dpari_windows *)p->of_way;
+}
+
+/* The halo of this rank's tokens, and fields in it. */
+static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_comm *c,
+                                      dpari_windows *w, dpar_why *why)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t all = a->tokens.ends[a->tokens.docs];
+    const char *const names[1] = {"tokens"};
+    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
+    dpar_mesh mesh;
+    int32_t i;
+    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
+    if (st == DPAR_OK) {
+        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+    }
+    w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
+    w->halo.high[0] = a->causal ? 0 : w->halo.low[0];
+    for (i = 0; i < 4; i++) {
+        w->field[i].halo = &w->halo;
+        w->field[i].type = i < 2 ? a->type : p->sums;
+        w->field[i].mem = c->mem;
+        w->field[i].components =
+            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
+    }
+    return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
+}
+
+static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dpari_windows *w,
+                                  dpari_room *buffers)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
+    int64_t lo, hi, heads;
+    int32_t i;
+    dpari_seq_slice(a, c->rank, &lo, &hi);
+    p->tokens = hi - lo;
+    heads = p->tokens * a->heads;
+    for (i = 0; i < 4; i++) {
+        const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
+        w->own[i] = dpari_room_take(buffers, p->tokens * each, 1);
+        w->beside[i] = dpari_room_take(buffers, beside * each, 1);
+        if (p->tokens > 0) { /* while bytes are counted: anywhere */
+            w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
+            w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
+        }
+    }
+    p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
+    p->part_lse = dpari_room_take(buffers, heads * sum, 1);
+    p->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->out = dpari_room_take(buffers, heads * a->values * sum, 1);
+        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    }
+}
+
+static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+                                     dpari_room *buffers, dpar_why *why)
+{
+    dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
+    dpar_halo_options o;
+    int32_t i;
+    dpar_status st;
+    p->of_way = w;
+    w = w != NULL ? w : &counted;
+    dpari_zero(w, sizeof *w);
+    dpari_zero(&o, sizeof o);
+    st = dpari_windows_halo(p, c, w, why);
+    if (st == DPAR_OK) {
+        dpari_windows_buffers(p, c, w, buffers);
+    }
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        st = dpar_halo_exchange_bytes(c, &w->field[2 * i], 2, &o, &w->bytes[i], why);
+        w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
+    }
+    return st;
+}
+
+/* Plans both exchanges. */
+static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    dpar_halo_options o;
+    dpar_halo_traffic t;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&o, sizeof o);
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        o.tag = p->layer.tag + 2 * i;
+        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &w->field[2 * i], 2, &o,
+                                     &w->exchange[i], why);
+    }
+    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(w->exchange[0], i, &t); i++) {
+        w->lent += t.peer != p->comm->rank ? t.bytes : 0;
+    }
+    return st;
+}
+
+static dpar_status dpari_windows_close(dpar_attention_plan *p)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
+    const dpar_status other = dpar_halo_exchange_close(w->exchange[1]);
+    return st != DPAR_OK ? st : other;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void dpari_windows_push(dpar_attention_plan *p)
+{
+    (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
+}
+
+static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
+{
+    return base != NULL ? (unsigned char *)base +
+                              token * f->components * (int64_t)dpar_type_bytes(f->type)
+                        : NULL;
+}
+
+/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
+static dpari_seq_block dpari_windows_own(const dpar_attention_plan *p, int32_t field)
+{
+    const dpari_windows *w = dpari_windows_of(p);
+    dpari_seq_block b;
+    b.rank = p->comm->rank;
+    b.own = 1;
+    b.tokens = p->tokens;
+    dpari_seq_slice(&p->layer, b.rank, &b.lo, &b.hi);
+    b.k = b.to_k = w->own[field];
+    b.v = b.to_v = w->own[field + 1];
+    return b;
+}
+
+/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
+static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
+                              dpari_seq_block *b)
+{
+    const dpari_windows *w = dpari_windows_of(p);
+    int64_t at = 0;
+    dpar_box box;
+    int32_t i;
+    for (i = 0; i <= n; i++) {
+        at += i > 0 ? box.hi[0] - box.lo[0] : 0;
+        if (!dpar_halo_slab(&w->halo, p->comm->rank, i, &box)) {
+            return 0;
+        }
+    }
+    dpari_zero(b, sizeof *b);
+    b->rank = p->comm->rank;
+    b->lo = dpari_most(0, box.lo[0]);
+    b->hi = dpari_least(w->halo.grid.extent[0], box.hi[0]);
+    at += b->lo - box.lo[0];
+    b->k = b->to_k = dpari_windows_at(w->beside[field], at, &w->field[field]);
+    b->v = b->to_v = dpari_windows_at(w->beside[field + 1], at, &w->field[field + 1]);
+    return 1;
+}
+
+/* Own keys and values to where the exchange finds them; it begins. */
+static dpar_status dpari_windows_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
+    dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
+    if (st == DPAR_OK) {
+        st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
+    }
+    p->sent += w->lent;
+    return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
+}
+
+static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpari_seq_block b = dpari_windows_own(p, 0);
+    int32_t n;
+    dpar_status st = dpari_windows_lend(p, a), ended;
+    if (st == DPAR_OK) {
+        st = dpari_seq_attend(p, a, &b);
+        ended = dpar_halo_exchange_end(dpari_windows_of(p)->exchange[0]);
+        st = st == DPAR_OK ? ended : st;
+    }
+    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
+        st = dpari_seq_attend(p, a, &b);
+    }
+    return st;
+}
+
+static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                          void *dq, dpari_seq_block *home)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
+    const int64_t beside = dpar_halo_compact(&w->halo, p->comm->rank);
+    dpari_seq_block b = dpari_windows_own(p, 0), g;
+    int32_t n;
+    dpar_status st = dpari_windows_lend(p, a), ended;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *home = dpari_windows_own(p, 2);
+    for (n = 2; n < 4 && st == DPAR_OK; n++) {
+        st = dpari_do_copy(p->comm, w->own[n], NULL, p->tokens * w->field[n].components * sum);
+        if (st == DPAR_OK) {
+            st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
+        }
+    }
+    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
+    dpari_seq_attend_back(p, a, &b, home, dq);
+    ended = dpar_halo_exchange_end(w->exchange[0]);
+    st = st == DPAR_OK ? ended : st;
+    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
+        (void)dpari_windows_slab(p, n, 2, &g);
+        dpari_seq_attend_back(p, a, &b, &g, dq);
+    }
+    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, all) * sum *
+               (w->field[2].components + w->field[3].components);
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
+}
+
+DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
+{
+    way->lay = dpari_windows_lay;
+    way->init = dpari_windows_init;
+    way->push = dpari_windows_push;
+    way->forward = dpari_windows_forward;
+    way->backward = dpari_windows_backward;
+    way->close = dpari_windows_close;
+}

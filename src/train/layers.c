@@ -1,0 +1,789 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "layers.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "layers_run.h"
+
+/* ---- norms of gradients ---------------------------------------------------------------------- */
+
+static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
+{
+    double sum;
+    (void)ctx;
+    if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
+        (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
+        return DPAR_E_ARG;
+    }
+    sum = dpar_sum_squares(s->in, s->count, s->type);
+    *s->sum = s->add ? *s->sum + sum : sum;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
+{
+    (void)ctx;
+    if (c->squares == NULL || c->factor == NULL) {
+        return DPAR_E_ARG;
+    }
+    *c->factor = c->scale * dpar_clip_factor(dpari_elements_sqrt(*c->squares), c->limit);
+    return DPAR_OK;
+}
+
+/* ---- optimizers ------------------------------------------------------------------------------ */
+
+static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
+{
+    double x[DPARI_ELEMENTS];
+    float f[DPARI_ELEMENTS];
+    int64_t i;
+    (void)ctx;
+    if (r->count < 0 || !dpari_is_float(r->from_type) ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    if (r->from_type == DPAR_F32) { /* as they are, NaN too */
+        dpar_round_bf16(r->to, r->from, r->count, r->seed, r->stream, r->index);
+        return DPAR_OK;
+    }
+    for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
+        dpari_elements_load(x, r->from, i, n, r->from_type);
+        dpari_elements_store(f, x, 0, n, DPAR_F32);
+        dpar_round_bf16((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
+                        r->index + (uint64_t)i);
+    }
+    return DPAR_OK;
+}
+
+/* F32 from its halves, and back. */
+static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t bits = ((uint32_t)high[i] << 16) + (uint32_t)(int32_t)low[i];
+        dpari_elements_bits(to + i, &bits, 4);
+    }
+}
+
+static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        dpari_elements_bits(&bits, from + i, 4);
+        high[i] = (uint16_t)((bits + 0x8000u) >> 16);
+        low[i] = (int16_t)((int32_t)(bits & 0x7fffu) - (int32_t)(bits & 0x8000u));
+    }
+}
+
+/* Weights in two halves: some at a time become F32. */
+static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
+{
+    const dpar_optimizer_piece *all = o->piece;
+    const int64_t size = dpar_type_bytes(all->gradient_type);
+    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
+    uint16_t *high = (uint16_t *)all->weight;
+    float w[DPARI_ELEMENTS];
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
+        dpar_optimizer_piece p = *all;
+        p.count = dpari_least(DPARI_ELEMENTS, all->count - i);
+        p.weight = w;
+        p.weight_type = DPAR_F32;
+        p.gradient = (const unsigned char *)all->gradient + i * size;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
+        dpari_mem_join(w, high + i, o->rest + i, p.count);
+        st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
+        dpari_mem_halve(high + i, o->rest + i, w, p.count);
+    }
+    return st;
+}
+
+/* The new weights once more. */
+static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
+{
+    const dpar_optimizer_piece *p = o->piece;
+    dpar_mem_round r;
+    dpar_mem_span s;
+    if (o->optimizer->stochastic && o->copy_type == DPAR_BF16) {
+        dpari_zero(&r, sizeof r);
+        r.to = o->copy;
+        r.from = p->weight;
+        r.count = p->count;
+        r.from_type = p->weight_type;
+        r.seed = o->optimizer->seed;
+        r.stream = (uint64_t)o->t;
+        r.index = p->index;
+        return dpari_mem_round(NULL, &r);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = o->copy;
+    s.from = p->weight;
+    s.count = p->count;
+    s.to_type = o->copy_type;
+    s.from_type = p->weight_type;
+    s.scale = 1.0;
+    return dpari_mem_span(NULL, &s, 1);
+}
+
+static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
+{
+    const dpar_optimizer_piece *p = o->piece;
+    const double factor = o->factor_at != NULL ? o->factor * *o->factor_at : o->factor;
+    dpar_optimizer_piece none;
+    dpar_status st;
+    (void)ctx;
+    if (p == NULL || o->optimizer == NULL ||
+        (o->rest != NULL &&
+         (p->weight_type != DPAR_BF16 || o->optimizer->stochastic || o->copy != NULL))) {
+        return DPAR_E_ARG;
+    }
+    if (o->copy != NULL && o->copy_type != DPAR_BF16 && o->copy_type != DPAR_F16 &&
+        o->copy_type != DPAR_F32) {
+        return DPAR_E_ARG;
+    }
+    none = *p;
+    none.count = o->rest != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    st = dpar_optimizer_step(o->optimizer, &none, o->t, o->rate, factor);
+    if (st == DPAR_OK && o->rest != NULL) {
+        st = dpari_mem_optimize_halves(o, factor);
+    }
+    if (st == DPAR_OK && o->copy != NULL) {
+        st = dpari_optimize_copy(o);
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
+{
+    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
+           (x->at != NULL || rows == 0);
+}
+
+static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
+{
+    return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
+}
+
+/* The row of a number, below 0: none. */
+static int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+{
+    int32_t w;
+    for (w = 0; w < x->windows; w++) {
+        if (number >= x->lo[w] && number < x->hi[w]) {
+            return x->row[w] + (number - x->lo[w]);
+        }
+    }
+    return x->windows == 0 ? number : -1;
+}
+
+static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
+{
+    unsigned char *to = (unsigned char *)g->to;
+    int64_t i;
+    (void)ctx;
+    if (g->rows < 0 || g->bytes < 0 || g->to_step < g->bytes ||
+        (g->from_step != 0 && g->from_step < g->bytes) ||
+        !dpari_mem_index_fits(&g->index, g->rows) ||
+        (g->rows > 0 && g->bytes > 0 && (g->to == NULL || g->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < g->rows; i++) {
+        const int64_t row = dpari_mem_row(&g->index, dpari_mem_at(&g->index, i));
+        if (row >= 0) {
+            const unsigned char *from = (const unsigned char *)g->from + row * g->from_step;
+            dpari_kern_copy(to + i * g->to_step, from, g->bytes, 0);
+        } else {
+            dpari_zero(to + i * g->to_step, (size_t)g->bytes);
+        }
+    }
+    return DPAR_OK;
+}
+
+static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
+                          int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        for (i = 0; i < n; i++) {
+            ((double *)to)[at + i] += ((const double *)from)[from_at + i];
+        }
+    } else {
+        for (i = 0; i < n; i++) {
+            ((float *)to)[at + i] += ((const float *)from)[from_at + i];
+        }
+    }
+}
+
+static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
+{
+    int64_t i;
+    (void)ctx;
+    if (s->rows < 0 || s->width < 0 || !dpari_is_wide(s->type) ||
+        !dpari_mem_index_fits(&s->index, s->rows) ||
+        (s->rows > 0 && s->width > 0 && (s->to == NULL || s->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < s->rows; i++) {
+        const int64_t row = dpari_mem_row(&s->index, dpari_mem_at(&s->index, i));
+        if (row >= 0) {
+            dpari_mem_add(s->type, s->to, row * s->width, s->from, i * s->width, s->width);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* One row of `to`. */
+static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
+{
+    double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
+    int64_t at, n, i, j;
+    for (at = 0; at < c->width; at += n) {
+        n = dpari_least(c->width - at, DPARI_ELEMENTS);
+        dpari_zero(sum, sizeof sum);
+        for (j = t * c->k; j < t * c->k + c->k; j++) {
+            const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
+            const double by =
+                c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
+            if (row >= 0) {
+                dpari_elements_load(x, c->from, row * c->width + at, n, c->from_type);
+                for (i = 0; i < n; i++) {
+                    sum[i] += by * x[i];
+                }
+            }
+        }
+        dpari_elements_store(c->to, sum, t * c->width + at, n, c->to_type);
+    }
+}
+
+static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
+{
+    int64_t t;
+    (void)ctx;
+    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+        !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
+        !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
+        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
+        return DPAR_E_ARG;
+    }
+    for (t = 0; t < c->rows; t++) {
+        dpari_mem_combine_row(c, t);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+{
+    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
+    int64_t i, j, n, at;
+    (void)ctx;
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+        !dpari_is_float(d->type) ||
+        (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
+        (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < d->rows; i++) {
+        const int64_t row =
+            d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
+        double sum = 0.0;
+        for (at = 0; at < d->width && row >= 0; at += n) {
+            n = dpari_least(DPARI_ELEMENTS, d->width - at);
+            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
+            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
+            for (j = 0; j < n; j++) {
+                sum += a[j] * b[j];
+            }
+        }
+        dpari_element_put(d->to, d->to_type, i, sum);
+    }
+    return DPAR_OK;
+}
+
+/* ---- cross-entropy --------------------------------------------------------------------------- */
+
+static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
+{
+    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
+}
+
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_ENTROPY_SOME = 256 };
+static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
+                                  double *to)
+{
+    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_SOME, hi - at);
+    int32_t i;
+    if (e->type == DPAR_F64) {
+        for (i = 0; i < some; i++) {
+            to[i] = ((const double *)e->logits)[at + i];
+        }
+    } else {
+        for (i = 0; i < some; i++) {
+            to[i] = (double)((const float *)e->logits)[at + i];
+        }
+    }
+    return some;
+}
+
+/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
+                                  int *first, double *most, double *sum)
+{
+    double part[DPARI_ENTROPY_SOME];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        if (*first) {
+            *most = part[0];
+            *first = 0;
+        }
+        for (i = 0; i < some; i++) {
+            *most = part[i] > *most ? part[i] : *most;
+            *sum += part[i];
+        }
+    }
+}
+
+static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
+                                  double most)
+{
+    double part[DPARI_ENTROPY_SOME], sum = 0.0;
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            sum += dpari_exp(part[i] - most);
+        }
+    }
+    return sum;
+}
+
+/* Smoothing is linear in the logits: it needs no number of its own. */
+static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
+{
+    const int64_t at = token * e->rows;
+    const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
+    double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
+    int first = 1;
+    int32_t w;
+    for (w = 0; w < 2; w++) {
+        dpari_entropy_largest(e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+    }
+    for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
+        below += dpari_entropy_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+    }
+    if (row >= 0) {
+        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
+    }
+    if (e->smoothing > 0.0) { /* else 0 x infinity */
+        own += e->smoothing / (double)e->vocabulary * sum;
+    }
+    dpari_element_put(e->own, e->type, 3 * token, most);
+    dpari_element_put(e->own, e->type, 3 * token + 1, below);
+    dpari_element_put(e->own, e->type, 3 * token + 2, own);
+}
+
+/* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
+                                  double *subtracted)
+{
+    double most = 0.0, sum = 0.0, own = 0.0;
+    int first = 1;
+    int32_t r;
+    for (r = 0; r < e->ranks; r++) {
+        const int64_t at = 3 * (r * e->tokens + token);
+        const double m = dpari_element_get(e->all, e->type, at);
+        own += dpari_element_get(e->all, e->type, at + 2);
+        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+            most = m;
+            first = 0;
+        }
+    }
+    for (r = 0; r < e->ranks; r++) {
+        const int64_t at = 3 * (r * e->tokens + token);
+        const double s = dpari_element_get(e->all, e->type, at + 1);
+        if (!(s <= 0.0)) {
+            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
+        }
+    }
+    *subtracted = own;
+    return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
+}
+
+static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
+{
+    dpar_cross_entropy_sum made;
+    double subtracted;
+    int64_t i;
+    dpari_zero(&made, sizeof made);
+    for (i = 0; i < e->tokens; i++) {
+        const int counts = dpari_entropy_counts(e, dpari_mem_at(&e->target, i));
+        const double lse = dpari_entropy_unite(e, i, &subtracted);
+        e->lse[i] = lse;
+        if (e->loss != NULL) {
+            e->loss[i] = counts ? lse - subtracted + e->z * lse * lse : 0.0;
+        }
+        made.loss += counts ? lse - subtracted : 0.0;
+        made.z += counts ? e->z * lse * lse : 0.0;
+        made.tokens += counts;
+    }
+    if (e->sum != NULL) {
+        *e->sum = made;
+    }
+}
+
+/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
+                              double factor, double smooth)
+{
+    double part[DPARI_ENTROPY_SOME];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            dpari_element_put(e->logits, e->type, lo + i,
+                              factor * dpari_exp(part[i] - lse) - smooth);
+        }
+    }
+}
+
+static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t token)
+{
+    const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
+    const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
+    const int counts = dpari_entropy_counts(e, target);
+    const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
+    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
+    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
+    unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    int64_t done = 0; /* columns that stand for tokens and come before */
+    int32_t w;
+    for (w = 0; w < 2; w++) {
+        const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
+        dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
+        dpari_entropy_run(e, at + lo, at + hi, lse, factor, smooth);
+        done = hi;
+    }
+    dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
+    if (row >= 0 && counts) { /* in f64: they nearly cancel */
+        hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
+        dpari_element_put(e->logits, e->type, at + row, hot);
+    }
+}
+
+static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
+{
+    const int some = e->tokens > 0, wide = some && e->rows > 0;
+    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
+        e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
+        !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
+        e->smoothing > 1.0) {
+        return 0;
+    }
+    switch (e->phase) {
+    case DPAR_MEM_CROSS_ENTROPY_PART:
+        return !(wide && e->logits == NULL) && !(some && e->own == NULL);
+    case DPAR_MEM_CROSS_ENTROPY_LOSS:
+        return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
+    case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
+        return !(wide && e->logits == NULL) && !(some && e->lse == NULL);
+    default: return 0;
+    }
+}
+
+static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
+{
+    int64_t i;
+    (void)ctx;
+    if (!dpari_entropy_fits(e)) {
+        return DPAR_E_ARG;
+    }
+    if (e->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
+        dpari_entropy_loss(e);
+        return DPAR_OK;
+    }
+    for (i = 0; i < e->tokens; i++) {
+        if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
+            dpari_entropy_part(e, i);
+        } else {
+            dpari_entropy_gradient(e, i);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* y = keep y + scale x. */
+static void dpari_merge_row(int32_t type, void *to, double keep, double scale, const void *from,
+                            int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        float *y = (float *)to;
+        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
+        for (i = 0; i < n; i++) {
+            y[i] = k * y[i] + s * x[i];
+        }
+    }
+}
+
+DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
+{
+    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    int64_t i;
+    (void)ctx;
+    if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
+        (m->rows > 0 && (m->lse == NULL || m->more_lse == NULL)) ||
+        (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < m->rows; i++) {
+        const double a = dpari_element_get(m->lse, m->type, i);
+        const double b = dpari_element_get(m->more_lse, m->type, i);
+        unsigned char *y = (unsigned char *)m->out + i * bytes;
+        const unsigned char *x = (const unsigned char *)m->more + i * bytes;
+        if (a <= nothing && !(b <= nothing)) {
+            dpari_kern_copy(y, x, bytes, 0);
+            dpari_element_put(m->lse, m->type, i, b);
+        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+            const double most = a > b ? a : b;
+            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
+            dpari_merge_row(m->type, y, e / (e + f), f / (e + f), x, m->values);
+            dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
+
+/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+static uint32_t dpari_quant_even(float x)
+{
+    const uint32_t n = (uint32_t)x;
+    const float rest = x - (float)n;
+    return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
+}
+
+/* A number's code without its sign. */
+static uint32_t dpari_quant_code(float x, int32_t type)
+{
+    uint32_t bits;
+    if (type == DPAR_I8) {
+        return x >= 127.0f ? 127 : dpari_quant_even(x);
+    }
+    if (x >= 448.0f) {
+        return 0x7e;
+    }
+    if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
+        return dpari_quant_even(x * 512.0f);
+    }
+    dpari_elements_bits(&bits, &x, 4);
+    return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
+}
+
+static float dpari_quant_value(unsigned char code, int32_t type)
+{
+    uint32_t bits;
+    float x;
+    if (type == DPAR_I8) {
+        return (float)(code < 128 ? (int32_t)code : (int32_t)code - 256);
+    }
+    bits = code & 0x7fu;
+    if (bits < 8) {
+        x = (float)bits / 512.0f;
+    } else {
+        bits = bits == 0x7f ? 0x7fc00000u : (bits + (120u << 3)) << 20;
+        dpari_elements_bits(&x, &bits, 4);
+    }
+    return code < 128 ? x : -x;
+}
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats. */
+static void dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *to)
+{
+    double x[DPARI_ELEMENTS];
+    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_store(to, x, 0, n, DPAR_F32);
+}
+
+/* The scale of elements lo .. hi - 1. */
+static float dpari_quant_scale(const dpar_mem_quantize *q, int64_t lo, int64_t hi)
+{
+    const uint32_t nan = 0x7fc00000u;
+    float x[DPARI_ELEMENTS], most = 0.0f;
+    int64_t i, k;
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        dpari_quant_read(q, i, n, x);
+        for (k = 0; k < n; k++) {
+            const float size = x[k] < 0.0f ? -x[k] : x[k];
+            if (!(size <= 3.4028234e38f)) {
+                dpari_elements_bits(&most, &nan, 4);
+                return most;
+            }
+            most = size > most ? size : most;
+        }
+    }
+    most /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    return most < 1.1754944e-38f ? 0.0f : most;
+}
+
+static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
+    const float scale = dpari_quant_scale(q, lo, hi);
+    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    float x[DPARI_ELEMENTS];
+    int64_t i, k;
+    dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
+    if (!(scale > 0.0f)) {
+        dpari_zero(code, (size_t)(hi - lo));
+        return;
+    }
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        dpari_quant_read(q, i, n, x);
+        for (k = 0; k < n; k++) {
+            const float y = x[k] / scale;
+            const uint32_t c = dpari_quant_code(y < 0.0f ? -y : y, q->code_type);
+            const uint32_t less = q->code_type == DPAR_I8 ? 256 - c : c + 128;
+            code[i - lo + k] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
+        }
+    }
+}
+
+static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
+    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
+    float scale;
+    int64_t i, k;
+    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        if (q->add) {
+            dpari_elements_load(y, q->x, i, n, q->type);
+        }
+        for (k = 0; k < n; k++) {
+            const float v = dpari_quant_value(code[i - lo + k], q->code_type) * scale;
+            x[k] = q->add ? y[k] + (double)v : (double)v;
+        }
+        dpari_elements_store(q->x, x, i, n, q->type);
+    }
+}
+
+static int dpari_quant_fits(const dpar_mem_quantize *q)
+{
+    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
+           (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
+           q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
+           (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));
+}
+
+static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
+{
+    int64_t b;
+    (void)ctx;
+    if (!dpari_quant_fits(q) || q->add) {
+        return DPAR_E_ARG;
+    }
+    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+        dpari_quant_block(q, b);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
+{
+    int64_t b;
+    (void)ctx;
+    if (!dpari_quant_fits(q)) {
+        return DPAR_E_ARG;
+    }
+    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+        dpari_quant_unblock(q, b);
+    }
+    return DPAR_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
+{
+    dpar_mem_layers l;
+    l.squares = dpari_mem_squares;
+    l.clip = dpari_mem_clip;
+    l.optimize = dpari_mem_optimize;
+    l.round = dpari_mem_round;
+    l.gather = dpari_mem_gather;
+    l.scatter = dpari_mem_scatter;
+    l.combine = dpari_mem_combine;
+    l.dot = dpari_mem_dot;
+    l.cross_entropy = dpari_mem_cross_entropy;
+    l.attention_merge = dpari_mem_attention_merge;
+    l.moments = dpari_mem_moments;
+    l.norm = dpari_mem_norm;
+    l.quantize = dpari_mem_quantize;
+    l.dequantize = dpari_mem_dequantize;
+    return l;
+}
+
+/* ---- in the memory of a communicator --------------------------------------------------------- */
+
+static dpar_status dpari_do_without(dpar_comm *c, const char *what)
+{
+    dpar_why why;
+    if (c->status >= 0) {
+        (void)dpari_say_word(DPAR_E_UNKNOWN, &why,
+                             "rank #: its memory has no operations of layers (dpar_mem.layers is "
+                             "NULL): @ is needed",
+                             what, 20, c->rank, 0, 0, 0);
+        dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
+    }
+    return DPAR_E_UNKNOWN;
+}
+
+/* By the table of c's memory, or the host's. */
+#define DPARI_DO_LAYER(name)                                                                       \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
+    {                                                                                              \
+        const dpar_mem *m = c->mem;                                                                \
+        const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        if (l == NULL) {                                                                           \
+            return dpari_do_without(c, #name);                                                     \
+        }                                                                                          \
+        return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
+    }
+DPARI_DO_LAYER(squares)
+DPARI_DO_LAYER(optimize)
+DPARI_DO_LAYER(round)
+DPARI_DO_LAYER(gather)
+DPARI_DO_LAYER(scatter)
+DPARI_DO_LAYER(combine)
+DPARI_DO_LAYER(dot)
+DPARI_DO_LAYER(cross_entropy)
+DPARI_DO_LAYER(attention_merge)
+DPARI_DO_LAYER(moments)
+DPARI_DO_LAYER(norm)

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* elements - numbers of the four types of floats by their definition, for tests of tables of
+ * operations: scalar double or float, 16 bits one by one. */
+#ifndef DPAR_TEST_ELEMENTS_H
+#define DPAR_TEST_ELEMENTS_H
+
+#include "check.h"
+
+#include <stdlib.h>
+
+enum { MOST = 700, GUARD = 16 };
+
+static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
+static const int64_t counts[] = {0, 1, 7, 127, 128, 129, 300};
+enum { COUNTS = 7 };
+
+static uint64_t random_state = 88172645463325252u;
+static uint64_t random_bits(void) /* xorshift64* */
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return random_state * 2685821657736338717u;
+}
+
+/* In -1 .. 1. */
+static double number(void)
+{
+    return (double)(random_bits() >> 11) / 4503599627370496.0 - 1.0;
+}
+
+/* ---- elements by definition */
+
+static double read_at(const void *at, int64_t i, int32_t type)
+{
+    uint32_t x;
+    float f;
+    uint16_t h;
+    if (type == DPAR_F64) {
+        return ((const double *)at)[i];
+    }
+    if (type == DPAR_F32) {
+        return (double)((const float *)at)[i];
+    }
+    h = ((const uint16_t *)at)[i];
+    if (type == DPAR_F16) {
+        const double m = (double)(h & 1023u) / 1024.0, sign = h & 0x8000u ? -1.0 : 1.0;
+        const int e = (int)(h >> 10 & 31u);
+        return e == 31 ? (h & 1023u ? (double)NAN : sign * (double)INFINITY)
+                       : sign * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
+    }
+    x = (uint32_t)h << 16;
+    memcpy(&f, &x, 4);
+    return (double)f;
+}
+
+/* v to nearest even of a type, by way of a float. */
+static double rounded(double v, int32_t type)
+{
+    const float f = (float)v;
+    uint32_t x;
+    float g;
+    int e;
+    if (type == DPAR_F64 || v != v) {
+        return v;
+    }
+    if (type == DPAR_F32 || f - f != 0.0f) {
+        return (double)f;
+    }
+    if (type == DPAR_BF16) {
+        memcpy(&x, &f, 4);
+        x = (x + 0x7fffu + (x >> 16 & 1u)) & 0xffff0000u;
+        memcpy(&g, &x, 4);
+        return (double)g;
+    }
+    (void)frexp((double)f, &e);
+    e = e < -13 ? -13 : e;
+    v = ldexp(rint(ldexp((double)f, 11 - e)), e - 11);
+    return fabs(v) >= 65520.0 ? (v < 0 ? (double)-INFINITY : (double)INFINITY) : v;
+}
+
+static void write_at(void *at, int64_t i, int32_t type, double v)
+{
+    const double r = rounded(v, type), size = fabs(r);
+    uint32_t x;
+    float f = (float)r;
+    int e;
+    if (type == DPAR_F64) {
+        ((double *)at)[i] = r;
+    } else if (type == DPAR_F32) {
+        ((float *)at)[i] = f;
+    } else if (type == DPAR_BF16) {
+        memcpy(&x, &f, 4);
+        ((uint16_t *)at)[i] = (uint16_t)(x >> 16);
+    } else {
+        (void)frexp(size, &e);
+        x = size < ldexp(1, -14) ? (uint32_t)ldexp(size, 24)
+                                 : (uint32_t)ldexp(size, 11 - e) + ((uint32_t)(e + 13) << 10);
+        ((uint16_t *)at)[i] = (uint16_t)(x | (r < 0 ? 0x8000u : 0u));
+    }
+}
+
+static int same(double a, double b)
+{
+    return (a != a && b != b) || (a >= b && a <= b);
+}
+
+static void fill(void *at, int64_t n, int32_t type)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        write_at(at, i, type, 4.0 * number());
+    }
+}
+
+#endif
