@@ -501,7 +501,7 @@ struct dpari_nccl_world {
     int32_t used_count;
     dpari_nccl_side side;
     pthread_mutex_t lock;
-    pthread_t thread;
+    dpari_thread thread;
     int32_t watched; /* there is a watchdog */
     uint32_t ending;
     double period;
@@ -539,7 +539,7 @@ struct dpari_nccl_ctx {
     int32_t told; /* the other ranks know that it is broken */
     int32_t ends; /* 1: `ending` aborts `ended`; 2: and was waited for */
     ncclComm_t ended;
-    pthread_t ending;
+    dpari_thread ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 

@@ -47,7 +47,7 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
@@ -472,13 +472,13 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 /* ---- what is posted bit by bit ----------------------------------------------------------------
  */
 
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
 {
     c->rest = post;
     c->rest_of = operation;
 }
 
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
 {
     dpari_rest *post = c->rest;
     void *operation = c->rest_of;
@@ -486,7 +486,7 @@ DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
     return post ? post(operation) : DPAR_OK;
 }
 
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation)
 {
     if (c->rest_of == operation) {
         dpari_rest_leave(c, NULL, NULL);
@@ -538,7 +538,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     return dpar_post(c, &call, work);
 }
 
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);

@@ -13,12 +13,12 @@ enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- operations that post their messages bit by bit ----
@@ -39,9 +39,9 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
  * operation's, which stays where it is until it has dropped it; there is one at a time, as one
  * thread at a time uses a communicator. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c);
 /* Only that operation's. */
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
 
 #endif

@@ -38,7 +38,7 @@ DPARI_API void dpari_why_set(dpar_why *why, const char *text)
     dpar_text_put(&t, text);
 }
 
-DPARI_API dpar_status dpari_group_broken(dpari_group *g)
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
@@ -49,7 +49,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -168,7 +168,7 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
     return r < g->comm.size ? r : -1;
 }
 
-DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                       double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
@@ -184,7 +184,7 @@ DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, 
     return who;
 }
 
-DPARI_API double dpari_quiet(double timeout)
+DPARI_DOOR double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));

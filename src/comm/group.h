@@ -71,22 +71,37 @@ DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
-DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
-DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
-DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* ---- how it breaks ---- */
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
-DPARI_API dpar_status dpari_group_broken(dpari_group *g);
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
+
+/* ---- whom a rank really waits for ----
+ *
+ * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
+ * seconds does something else, or nothing. The chain of waits from that rank on, within the
+ * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+                                      double quiet, int32_t *links);
+/* For a deadline: a quarter of it, a second at most. */
+DPARI_DOOR double dpari_quiet(double timeout);
+
+/* ---- of this header's own modules ---- */
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
+DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
+DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
+
 /* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
-/* ---- sentences ---- */
+/* Sentences. */
 
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
@@ -94,15 +109,6 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_wor
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
-/* ---- whom a rank really waits for ----
- *
- * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
- * seconds does something else, or nothing. The chain of waits from that rank on, within the
- * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
-DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links);
-/* For a deadline: a quarter of it, a second at most. */
-DPARI_API double dpari_quiet(double timeout);
 /* The rank in the communicator of one of the world; -1: none. */
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 

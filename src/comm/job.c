@@ -24,19 +24,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-DPARI_API void dpari_site_here(dpari_site *site)
+DPARI_DOOR void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
 {
     char full[512];
     dpar_text t;
@@ -67,7 +67,7 @@ DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char
     return (int64_t)used;
 }
 
-DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -81,7 +81,7 @@ DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const ch
     return status;
 }
 
-DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -611,7 +611,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;

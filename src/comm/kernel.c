@@ -913,7 +913,7 @@ static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, i
 }
 #endif
 
-DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
 {
     if (bytes <= 0 || to == from) {
         return;
@@ -967,7 +967,7 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
     dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
 }
 
-DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
                               int32_t stream)
 {
     unsigned char *t = (unsigned char *)to;
@@ -995,7 +995,7 @@ DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int6
     dpari_kern_move(t + at, f + at, bytes - at);
 }
 
-DPARI_API void dpari_kern_rows_end(int32_t stream)
+DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
 {
 #if DPARI_KERN_VECTOR
     if (stream) {
@@ -1006,7 +1006,7 @@ DPARI_API void dpari_kern_rows_end(int32_t stream)
 #endif
 }
 
-DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
+DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes)
 {
 #if DPARI_KERN_VECTOR
     const int64_t end = dpari_least(bytes, 4096);
@@ -1042,7 +1042,7 @@ static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const
 }
 #endif
 
-DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream)
 {
     dpari_kern_job job;
@@ -1238,7 +1238,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 }
 #endif
 
-DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count)
 {
     unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
@@ -1306,7 +1306,7 @@ DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const
 }
 #endif
 
-DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
                               int32_t stream)
 {
@@ -1340,7 +1340,7 @@ DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by
     }
 }
 
-DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
@@ -1442,7 +1442,7 @@ static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t t
 #endif
 }
 
-DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 {
     const int32_t each = dpar_type_bytes(type);
     const unsigned char *at = (const unsigned char *)in;

@@ -19,7 +19,7 @@ typedef struct dpari_seat {
     double ended;       /* when it returned, or was found ended: orders the failures */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
-    pthread_t thread;
+    dpari_thread thread;
     int32_t gone;   /* 1: it has ended and was waited for */
     int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
     int32_t killed; /* by the supervisor */
@@ -518,7 +518,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                      dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
@@ -533,7 +533,7 @@ DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *
     return status;
 }
 
-DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                     dpar_why *why)
 {
     dpari_segment segment;

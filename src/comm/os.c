@@ -4,14 +4,14 @@
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_API double dpari_os_now(void)
+DPARI_DOOR double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_API int dpari_os_wide(void)
+DPARI_DOOR int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -53,7 +53,7 @@ static struct timespec dpari_os_span(double seconds)
     return t;
 }
 
-DPARI_API void dpari_os_sleep(double seconds)
+DPARI_DOOR void dpari_os_sleep(double seconds)
 {
     struct timespec t = dpari_os_span(seconds);
     nanosleep(&t, NULL);
@@ -90,14 +90,14 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-DPARI_API void *dpari_os_pages(int64_t bytes)
+DPARI_DOOR void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
@@ -148,7 +148,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_API int dpari_os_beyond_standard(int fd)
+DPARI_DOOR int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -269,7 +269,7 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -324,7 +324,7 @@ DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     while (bytes > 0) {
@@ -352,13 +352,13 @@ DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t b
 #endif
 }
 
-DPARI_API int64_t dpari_os_page(void)
+DPARI_DOOR int64_t dpari_os_page(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     return page > 0 ? page : 4096;
 }
 
-DPARI_API int64_t dpari_os_memory(void)
+DPARI_DOOR int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -411,17 +411,26 @@ DPARI_API int64_t dpari_os_available(void)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
-    return DPARI_HAS_THREADS && pthread_create(thread, NULL, run, arg) == 0 ? 0 : -1;
+    pthread_t made;
+    thread->handle = 0;
+    if (!(DPARI_HAS_THREADS) || sizeof made > sizeof thread->handle ||
+        pthread_create(&made, NULL, run, arg) != 0) {
+        return -1;
+    }
+    memcpy(&thread->handle, &made, sizeof made);
+    return 0;
 }
 
-DPARI_API void dpari_os_join(pthread_t thread)
+DPARI_DOOR void dpari_os_join(dpari_thread thread)
 {
-    pthread_join(thread, NULL);
+    pthread_t made;
+    memcpy(&made, &thread.handle, sizeof made);
+    pthread_join(made, NULL);
 }
 
-DPARI_API void dpari_os_error(dpar_text *t, int number)
+DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;

@@ -39,7 +39,7 @@ typedef struct dpari_node {
     uint64_t seen;     /* what the last look at a wait's progress saw */
     uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
     uint32_t progress; /* 1: there is one; 2: it is to end */
-    pthread_t thread;
+    dpari_thread thread;
 } dpari_node;
 
 static dpari_shm *dpari_shm_of(dpar_comm *c)
@@ -242,7 +242,7 @@ static void dpari_progress_all(dpari_node *n)
     dpari_p2p_progress(n->p2p);
 }
 
-DPARI_API void dpari_shm_progress_all(dpar_comm *c)
+DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     if (n->posted > 0) {
@@ -799,7 +799,7 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
 {
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }

@@ -790,7 +790,7 @@ static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
     }
 }
 
-DPARI_API void dpari_stride_ask_line(const unsigned char *t)
+DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
@@ -963,7 +963,7 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
     }
 }
 
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
@@ -1232,7 +1232,7 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     return 1;
 }
 
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
@@ -1265,7 +1265,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 
 /* ---- lists ---- */
 
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
@@ -1297,12 +1297,12 @@ DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_
     return (int32_t)runs;
 }
 
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
 {
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
                                      int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
@@ -1526,7 +1526,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;

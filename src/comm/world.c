@@ -216,7 +216,7 @@ static void dpari_ring_sleepers(dpari_world *w)
     }
 }
 
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
     if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
@@ -274,7 +274,7 @@ static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
     }
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
     if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
         DPARI_STORE(&w->rank[w->me].needs, -1);
@@ -327,7 +327,7 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
                     : w->sleepy ? DPARI_SPINS_SLEEPY
@@ -349,7 +349,7 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now)
     return (double)(dpari_beat(now) - beat) / 1000.0;
 }
 
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -380,7 +380,7 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
     dpari_rank_is_dead(s, rank, ending);
 }
 
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
     if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
@@ -412,7 +412,7 @@ DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
     }
 }
 
-DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
     /* its lock is gone at once; how it ended, whoever started it knows a moment later */
@@ -427,12 +427,12 @@ DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
 }
 
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
     const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
     if (w->threads) {
@@ -515,7 +515,7 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
     const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
     const dpari_used *u;

@@ -102,7 +102,50 @@ typedef struct dpari_world {
     uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
 
-/* ---- segments and worlds ---- */
+/* ---- memory ---- */
+
+/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
+ * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+/* 0 where [at, at + bytes) is not memory that all can reach. */
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
+
+/* ---- waiting ----
+ *
+ *     dpari_wait t = {0};
+ *     while (!condition) {
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *     }
+ *     dpari_wait_end(w, &t);
+ *
+ * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
+ * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
+ * were told. MORE: time has passed. */
+typedef struct dpari_wait {
+    int32_t turns;
+    int32_t told; /* counted among the sleepers */
+    int32_t peer; /* for whose news */
+    uint32_t bell;
+    double began; /* 0: not yet slow */
+} dpari_wait;
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs);
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
+
+/* Stores the word and wakes who sleeps for it. */
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+
+/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
+ * until that is known. */
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+
+/* ---- of this header's own modules ---- */
+
+/* Segments and worlds. */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
@@ -127,55 +170,18 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
-/* ---- memory ---- */
-
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
-/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
- * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* 0 where [at, at + bytes) is not memory that all can reach. */
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
 
-/* ---- waiting ----
- *
- *     dpari_wait t = {0};
- *     while (!condition) {
- *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
- *     }
- *     dpari_wait_end(w, &t);
- *
- * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
- * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
- * were told. MORE: time has passed. */
-typedef struct dpari_wait {
-    int32_t turns;
-    int32_t told; /* counted among the sleepers */
-    int32_t peer; /* for whose news */
-    uint32_t bell;
-    double began; /* 0: not yet slow */
-} dpari_wait;
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
-/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
 /* Seconds since a beat of dpari_rank. */
 DPARI_API double dpari_beat_age(uint32_t beat, double now);
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
-/* Stores the word and wakes who sleeps for it. */
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 
 /* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
  * until that is known. */
 DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
-DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
-/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
-
-/* ---- flight recorder ---- */
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,

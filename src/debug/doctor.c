@@ -6,6 +6,15 @@
 #include "../comm/job.h"
 #include "../comm/os.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 

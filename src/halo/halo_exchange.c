@@ -75,28 +75,28 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 {
     return f->components > 0 ? f->components : 1;
 }
 
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
     return f->narrow ? f->wire : f->type;
 }
 
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
 {
     return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
 }
 
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
 {
     return f->pair != 0 && (turn & 1) != 0;
 }
 
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
 {
     const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
     return f->vector && (turn == 2 || turned);
@@ -114,7 +114,7 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -1001,7 +1001,7 @@ static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
 {
     const double now = dpari_os_now();
     int64_t bits = 0;
-    memcpy(&bits, &now, sizeof now);
+    dpari_kern_copy(&bits, &now, sizeof now, 0);
     return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
 }
 
@@ -1109,7 +1109,7 @@ static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t com
 }
 
 /* Where the box that begins at local point at[] lies in an array. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
                               dpari_hx_spot *p)
 {
     const int32_t dims = a->h->grid.dims;
@@ -1973,7 +1973,7 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_halo_field *fields, int32_t n,
                                     const dpar_halo_options *options, int32_t later,
                                     dpar_halo_exchange **plan, dpar_why *why)

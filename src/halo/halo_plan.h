@@ -203,39 +203,46 @@ struct dpar_halo_exchange {
 };
 
 /* Elements at a point. */
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
 /* Its memory; NULL: the host's. One box of it moved, in either case. */
-DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
 /* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b);
+/* Memory of the host that will be moved from and to; all memory of a plan. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                   int on);
+/* Own points and local box of a rank; 0: it has none. */
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* The other field of a pair, which lies beside it; NULL: it is alone. */
+DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
+ * says whether there are any. */
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why);
+/* Where the box that begins at local point `at` lies in the array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                              dpari_hx_spot *p);
+
+/* ---- of this header's own modules ---- */
+
 /* Of some items those in other memory are given, or taken; settle: that is done. */
 DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
 /* Memory of the host that will be moved from and to; all memory of a plan. */
-DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                   int on);
 DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 /* Where what is taken lies. */
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
-/* Own points and local box of a rank; 0: it has none. */
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
-/* The other field of a pair, which lies beside it; NULL: it is alone. */
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
-/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
-/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
- * says whether there are any. */
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why);
 /* The array as `rank` holds it. */
 DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 /* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
@@ -246,9 +253,6 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
                                         int64_t *span, dpar_why *why);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* Where the box that begins at local point `at` lies in the array. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p);
 /* Bytes in one piece. */
 DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                     int32_t type);

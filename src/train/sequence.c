@@ -112,7 +112,7 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_API void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
@@ -238,7 +238,7 @@ DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank,
     return pairs;
 }
 
-DPARI_API int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
     dpari_seq_slice(a, rank, &begin, &end);
@@ -826,7 +826,7 @@ static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, v
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_API dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b)
 {
     const dpar_attention *a = &p->layer;
@@ -912,7 +912,7 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
     }
 }
 
-DPARI_API dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -931,7 +931,7 @@ DPARI_API dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attenti
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_API void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
+DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
     const dpar_attention *a = &p->layer;
