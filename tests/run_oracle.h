@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* run_oracle - what the programs in tests/*/ranks share: data that every rank can compute for every
+/* run_oracle - what the rank programs (tests/FOLDER/ranks) share: data that every rank can compute for every
  * other, a serial reference of each collective, and the ways to start ranks. Compile with
  * -DUSE_MPI to run the same programs under mpirun (dpar_mpi.h).
  *
