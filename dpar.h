@@ -141,9 +141,12 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 /* type - words that all wings share: the number formats (what a chip computes in, what a message
  * holds) and the collectives (what one costs, what one does). */
 
-/* The first DPAR_FORMATS are those that chips state a peak for; from F16 on they are only stored.
- * BF16 stands for F16 too where a peak is meant. */
+/* A field that was left out says no type: E_ARG where data is described; where a type may be left
+ * to another (what travels, an optimizer's moments) the field says what 0 means there.
+ * From F64 below DPAR_FORMATS are the formats that chips state a peak for; from F16 on they are
+ * only stored. BF16 stands for F16 too where a peak is meant. */
 enum {
+    DPAR_NO_TYPE,
     DPAR_F64,
     DPAR_F32,
     DPAR_TF32, /* stored as F32 */
@@ -163,7 +166,7 @@ enum {
 
 /* Bytes of one element; 0 where it has no address of its own (F4) or the type is none. O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
-/* "f32", "bf16", ...; "?" for others. */
+/* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
@@ -1842,6 +1845,13 @@ DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *fo
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
 }
 
+/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
+DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                    int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
+}
+
 /* ==== base/real.h ==== */
 
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
@@ -2070,6 +2080,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
 DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
+    case DPAR_NO_TYPE: return "none";
     case DPAR_F64: return "f64";
     case DPAR_F32: return "f32";
     case DPAR_TF32: return "tf32";

@@ -48,7 +48,7 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; the same as both: nothing to round */
+    int32_t through;            /* no wider than either; 0, or the same as both: nothing to round */
     int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
                                    floats in F32 */
     int32_t negate;             /* 1: the sign bit of floats; integers wrap */
@@ -127,8 +127,9 @@ typedef struct dpar_mem {
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). Local. O(elements). */
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
+ * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`: types or an op
+ * that do not fit. Local. O(elements). */
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
  * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL
@@ -916,7 +917,7 @@ DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
  * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
-#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (1 + (wire)))
+#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
 DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
 
@@ -927,7 +928,7 @@ static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
 }
 static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
 {
-    return type < 256 ? type : type / 256 - 1;
+    return type < 256 ? type : type / 256;
 }
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
@@ -979,11 +980,11 @@ enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
 enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
 
-/* What is to be done; all zero is a copy of one f64. */
+/* What is to be done. Zero it and fill in what differs; types must be said. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way */
+    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
@@ -5041,9 +5042,10 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
-    s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
-                     ? p->through
-                     : p->from_type;
+    s->through =
+        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+            ? p->through
+            : p->from_type;
     s->op = p->op;
     s->negate = p->negate;
     s->clear = p->clear;
@@ -5062,11 +5064,30 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
+/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+static int dpari_mem_box_meet(int32_t a, int32_t b)
+{
+    return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
+}
+
+static int dpari_mem_box_fits(const dpar_mem_box *b)
+{
+    return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
+           b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
+           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
+           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
     dpari_zero(&p, sizeof p);
     p.dims = box->dims;
     p.to_type = box->to_type;
@@ -5082,6 +5103,7 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
     }
     dpari_stride_prepare(&s, &p);
     dpari_stride_run(&s, box->to, box->from);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
@@ -5089,7 +5111,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
     int32_t i;
     (void)ctx;
     for (i = 0; i < n; i++) {
-        dpar_mem_move_box(&boxes[i]);
+        if (!dpari_mem_box_fits(&boxes[i])) {
+            return DPAR_E_ARG;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        (void)dpar_mem_move_box(&boxes[i]);
     }
     return DPAR_OK;
 }
@@ -5421,6 +5448,19 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
+static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, "type ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " (");
+    dpar_text_int(&t, call->type);
+    dpar_text_put(&t, ") is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
 /* A pointer that must not be NULL is; so may c be. */
 static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
@@ -5664,14 +5704,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpar_type_reduces(call->type)) {
-            return dpari_comm_bad_number(c, call, "type", call->type, "one that can be added");
+            return dpari_comm_bad_type(c, call, "one that can be added");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_number(c, call, "type", call->type, "a type of whole bytes");
+        return dpari_comm_bad_type(c, call, "one of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {
@@ -13234,7 +13274,8 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     a->type = type;
     a->bytes = dpar_type_bytes(type);
     if (a->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
@@ -14114,7 +14155,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->tag = o->tag;
     m->collective = o->how == DPAR_MOVE_COLLECTIVE;
     if (m->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
         o->piece_bytes < 0 || o->scratch_bytes < 0) {

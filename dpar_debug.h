@@ -1421,7 +1421,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
         b.from = &bits;
         b.to_type = DPAR_F32;
         b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
-        dpar_mem_move_box(&b);
+        (void)dpar_mem_move_box(&b);
         d = (double)f;
         break;
     case DPAR_I64:

@@ -85,16 +85,16 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
                               one plan may have different ones: other points, widths, dims */
-    int32_t type;          /* DPAR_F64, ... */
+    int32_t type;          /* DPAR_F64, ...; must be said */
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
                               grid is (cubed sphere) */
     int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
                               vector 1: with signs; 0: scalars of their points, without */
-    int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
-                              nearest, also where no message is needed: the same bits everywhere */
-    int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
+    int32_t wire;          /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or
+                              BF16), rounded to nearest, also where no message is needed: the same
+                              bits everywhere */
+    int32_t components;    /* elements at each point; 0: 1 */
     int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
                                  for without these an array has its components last; E_ARG.) */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
@@ -626,7 +626,7 @@ DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->narrow ? f->wire : f->type;
+    return f->wire != DPAR_NO_TYPE ? f->wire : f->type;
 }
 
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
@@ -722,18 +722,16 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
+        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
+                              0);
     }
-    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_word(
-            DPAR_E_ARG, why,
-            "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
-            "or BF16",
-            dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_type(
+            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
+            f->wire, i, f->wire, 0, 0);
     }
-    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
-                         f->vector, f->narrow, 0);
+    if (f->vector < 0 || f->vector > 2) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -2456,9 +2454,8 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] =
-            shares && !x->array[i].elsewhere && f->data &&
-            (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
+                               (later || dpari_ref(x->world, f->data, 1) != 0);
         x->array[i].reach[1] =
             shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }
@@ -3924,8 +3921,7 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
     if (!m) {
-        dpar_mem_move_box(box);
-        return DPAR_OK;
+        return dpar_mem_move_box(box);
     }
     st = m->move(m->ctx, box, 1);
     return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;

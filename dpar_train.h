@@ -88,7 +88,7 @@ DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
 DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
 /* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
 DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* Their type beside weights of weight_type; -1: o or the weights are none, or BF16 beside F64.
+/* Their type beside weights of weight_type; 0: o or the weights are none, or BF16 beside F64.
  * Local. */
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
@@ -115,7 +115,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
                               uint64_t stream, uint64_t index);
 
-/* The sum of squares of `count` floats, in f64 and in order. Local. */
+/* The sum of squares of `count` floats, in f64 and in order; -1: of a type that is none. Local. */
 DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
@@ -434,11 +434,12 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
-    int32_t type;    /* of the gradients: DPAR_F64, F32, F16, BF16 */
-    int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
-    int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
-                        gradients in that type, but where ranks share memory and an all-reduce
-                        without a hook rounds F32: there they are rounded while they are added */
+    int32_t type;    /* of the gradients, must be said: DPAR_F64, F32, F16, BF16 */
+    int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
+                        BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
+                        large as the gradients in that type, but where ranks share memory and an
+                        all-reduce without a hook rounds F32: there they are rounded while they are
+                        added */
     int32_t sum;     /* 1: sums over the ranks; 0: averages */
     int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
                         (dpar_bucket_piece), what lies beside it is undefined; buckets then end
@@ -571,7 +572,8 @@ typedef struct dpar_fsdp_options {
     int32_t zero;     /* 1, 2, 3 */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
                          weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16 */
+                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16.
+                         It and the next two must be said */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
@@ -921,15 +923,15 @@ typedef struct dpar_random_piece {
     int64_t width;         /* whose rows have so many */
 } dpar_random_piece;
 /* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
- * the same call. 0 <= p < 1. type: F64, F32. Local, as the two below. */
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y);
+ * the same call. 0 <= p < 1. type: F64, F32 (else E_ARG). Local, as the two below. */
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y);
 /* Uniform ones between lo and hi. */
-DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
-                               void *y);
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y);
 /* Normal ones. */
-DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                      double deviation, void *y);
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y);
 
 /* ==== train/sequence.h ==== */
 
@@ -1026,16 +1028,17 @@ struct dpar_attention {
 DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
                                  int64_t *hi);
 /* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted. Also
- * whole attention, of all tokens of a document at once (low -keys, high 0: causal). O(pairs). */
+ * whole attention, of all tokens of a document at once (low -keys, high 0: causal). Other types:
+ * nothing is written. O(pairs). */
 DPAR_API void dpar_attention_block(const dpar_attention_call *call);
 /* Its gradients. */
 DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call);
 /* Adds what other keys gave to the same queries: out and lse become those of both sets, rows of
- * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else nothing happens). With
+ * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else E_ARG). With
  * a, b the two lse: out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two.
  * O(rows x values). */
-DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
-                                   const void *more, const void *more_lse);
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse);
 
 /* ---- what a rank has to do; local ---- */
 
@@ -1769,12 +1772,12 @@ DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
     if (o == NULL || !dpari_is_float(weight_type)) {
-        return -1;
+        return DPAR_NO_TYPE;
     }
-    if (o->moment_type == 0) {
+    if (o->moment_type == DPAR_NO_TYPE) {
         return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
     }
-    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : -1;
+    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : DPAR_NO_TYPE;
 }
 
 /* Within 0 and below 1. */
@@ -1794,9 +1797,9 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
                          "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
-    if (o->moment_type != 0 && o->moment_type != DPAR_BF16) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: moments of type #: 0 or # (bf16)",
-                         o->moment_type, DPAR_BF16, 0, 0);
+    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
+                              o->moment_type, 0, 0, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
@@ -1862,6 +1865,9 @@ DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
 {
     double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
     int64_t i, k;
+    if (!dpari_is_float(type)) {
+        return -1.0;
+    }
     for (i = 0; i < count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
         dpari_elements_load(x, in, i, n, type);
@@ -1943,10 +1949,10 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
     const int32_t moments = dpar_optimizer_moments(o);
-    const int32_t type = p == NULL ? -1 : dpar_optimizer_moment_type(o, p->weight_type);
+    const int32_t type = p == NULL ? DPAR_NO_TYPE : dpar_optimizer_moment_type(o, p->weight_type);
     dpari_optim_now now;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type == DPAR_NO_TYPE || t < 1 || p->count < 0 ||
         !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
@@ -3250,7 +3256,13 @@ struct dpar_ddp {
 
 static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
 {
-    return o->narrow ? o->wire : o->type;
+    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+}
+
+/* Is what travels rounded? */
+static int dpari_ddp_rounds(const dpar_ddp_options *o)
+{
+    return dpari_ddp_wire(o) != o->type;
 }
 
 static int dpari_ddp_no_flag(int32_t v)
@@ -3267,16 +3279,14 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
                          0);
     }
     if (!dpari_is_float(o->type)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
-                         o->type, 0, 0, 0);
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
+                              0, 0);
     }
-    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
-                         o->wire, 0, 0);
-    }
-    if (dpari_ddp_no_flag(o->narrow)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: narrow #: 0 or 1", o->narrow, 0, 0, 0);
+    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
+        return dpari_say_type(why,
+                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
+                              "or bf16",
+                              o->wire, o->wire, 0, 0, 0);
     }
     if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
         dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
@@ -3306,8 +3316,8 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
-                         dpari_world_of(c) == NULL);
+    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
+                                   c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
@@ -3681,7 +3691,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
                                    share, wire, op, &d->work[k]);
     }
-    return o->narrow && d->copy == NULL
+    return dpari_ddp_rounds(o) && d->copy == NULL
                ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
@@ -3886,19 +3896,22 @@ static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
 {
-    if (!dpari_is_float(o->type) ||
-        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
-                         "bf16 or f16",
-                         o->type, o->compute, 0, 0);
+    if (!dpari_is_float(o->type)) {
+        return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
+                              0, 0);
+    }
+    if (o->compute != o->type && !dpari_narrows(o->type, o->compute)) {
+        return dpari_say_type(
+            why,
+            "fsdp: weights are computed with as @: as their masters' type, f64 as "
+            "f32, f32 as bf16 or f16",
+            o->compute, 0, 0, 0, 0);
     }
     if (!dpari_is_float(o->gradient) ||
         (o->gradient != o->compute &&
          dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: gradients of type # of weights of type #: that or a wider one",
-                         o->gradient, o->compute, 0, 0);
+        return dpari_say_type(why, "fsdp: gradients of type @: that of the weights or a wider one",
+                              o->gradient, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -3924,11 +3937,10 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
     }
     st = dpari_fsdp_judge_types(o, why);
     st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
-    if (st == DPAR_OK && dpari_fsdp_moment_type(o) < 0) {
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) == DPAR_NO_TYPE) {
         st = dpari_say(DPAR_E_ARG, why,
-                       "fsdp: moments in bf16 (type #) beside masters in f64 (type #): beside f32, "
-                       "bf16 or f16",
-                       o->optimizer.moment_type, o->type, 0, 0);
+                       "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16", 0, 0,
+                       0, 0);
     }
     return st == DPAR_OK && numel == NULL && units > 0
                ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
@@ -5225,8 +5237,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
     }
     if (!dpari_is_wide(type)) {
-        return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
-                         0);
+        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
@@ -5969,11 +5980,14 @@ static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_
     return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
 }
 
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y)
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y)
 {
     const double factor = 1.0 / (1.0 - p);
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
@@ -5981,30 +5995,39 @@ DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, doub
             dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
         }
     }
+    return DPAR_OK;
 }
 
-DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
-                               void *y)
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y)
 {
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
             dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
         }
     }
+    return DPAR_OK;
 }
 
-DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                      double deviation, void *y)
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y)
 {
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
             dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
         }
     }
+    return DPAR_OK;
 }
 
 /* ==== train/sequence.c ==== */
@@ -6061,7 +6084,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
                          0);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
+        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
@@ -6431,7 +6454,7 @@ DPAR_API void dpar_attention_block(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
-    for (i = 0; i < call->queries; i++) {
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             dpari_seq_query(call, &a, i, h);
         }
@@ -6471,15 +6494,15 @@ DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
-    for (i = 0; i < call->queries; i++) {
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             dpari_seq_query_gradient(call, &a, i, h);
         }
     }
 }
 
-DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
-                                   const void *more, const void *more_lse)
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
@@ -6490,7 +6513,7 @@ DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, v
     m.lse = lse;
     m.more = more;
     m.more_lse = more_lse;
-    (void)dpari_mem_attention_merge(NULL, &m);
+    return dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -7117,8 +7140,8 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
                          u->tokens.count, u->tokens.parts, h->ranks, 0);
     }
     if (u->width < 1 || !dpari_is_float(u->type)) {
-        return dpari_say(DPAR_E_ARG, why, "width # of type #: at least 1; F64, F32, BF16, F16",
-                         u->width, u->type, 0, 0);
+        return dpari_say_type(why, "width # of type @: at least 1; f64, f32, bf16 or f16", u->type,
+                              u->width, 0, 0, 0);
     }
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
@@ -7613,7 +7636,7 @@ static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int give
                          g->score, 0, 0, 0);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_say(DPAR_E_ARG, why, "type # of a gate: F64 or F32", g->type, 0, 0, 0);
+        return dpari_say_type(why, "a gate of type @: f64 or f32", g->type, 0, 0, 0, 0);
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
@@ -7947,9 +7970,8 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          s->count, 0, 0, 0);
     }
     if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
-                         l->rows, l->width, l->type);
+        return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
+                              l->type, l->tokens, l->rows, l->width, 0);
     }
     if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
@@ -9227,11 +9249,14 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_option
         return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
                          s->ranks, c->size, 0, 0);
     }
-    if (dpar_type_bytes(o->type) < 1 || o->tag < 0 || o->tied_count < 0 ||
+    if (dpar_type_bytes(o->type) < 1) {
+        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
+                              o->type, o->type, 0, 0, 0);
+    }
+    if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: type #, tag #; # tied elements of type #: there is no such",
-                         o->type, o->tag, o->tied_count, o->tied_type);
+        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
+                              o->tied_type, o->tag, o->tied_count, 0, 0);
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {

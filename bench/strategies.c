@@ -116,8 +116,7 @@ static dpar_status ddp_open(job *j)
         numel[i] = r->numel;
     }
     o.type = DPAR_F32;
-    o.narrow = r->narrow;
-    o.wire = DPAR_BF16;
+    o.wire = r->narrow ? DPAR_BF16 : DPAR_NO_TYPE;
     o.scatter = r->scatter;
     o.finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;

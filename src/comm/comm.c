@@ -36,6 +36,19 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
+static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, "type ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " (");
+    dpar_text_int(&t, call->type);
+    dpar_text_put(&t, ") is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
 /* A pointer that must not be NULL is; so may c be. */
 static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
@@ -279,14 +292,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpar_type_reduces(call->type)) {
-            return dpari_comm_bad_number(c, call, "type", call->type, "one that can be added");
+            return dpari_comm_bad_type(c, call, "one that can be added");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_number(c, call, "type", call->type, "a type of whole bytes");
+        return dpari_comm_bad_type(c, call, "one of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {

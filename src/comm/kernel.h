@@ -24,7 +24,7 @@
  * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
-#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (1 + (wire)))
+#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
 DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
 
@@ -35,7 +35,7 @@ static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
 }
 static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
 {
-    return type < 256 ? type : type / 256 - 1;
+    return type < 256 ? type : type / 256;
 }
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there

@@ -9,11 +9,30 @@
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
+/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+static int dpari_mem_box_meet(int32_t a, int32_t b)
+{
+    return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
+}
+
+static int dpari_mem_box_fits(const dpar_mem_box *b)
+{
+    return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
+           b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
+           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
+           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
     dpari_zero(&p, sizeof p);
     p.dims = box->dims;
     p.to_type = box->to_type;
@@ -29,6 +48,7 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
     }
     dpari_stride_prepare(&s, &p);
     dpari_stride_run(&s, box->to, box->from);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
@@ -36,7 +56,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
     int32_t i;
     (void)ctx;
     for (i = 0; i < n; i++) {
-        dpar_mem_move_box(&boxes[i]);
+        if (!dpari_mem_box_fits(&boxes[i])) {
+            return DPAR_E_ARG;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        (void)dpar_mem_move_box(&boxes[i]);
     }
     return DPAR_OK;
 }

@@ -512,7 +512,8 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     a->type = type;
     a->bytes = dpar_type_bytes(type);
     if (a->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
@@ -1392,7 +1393,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->tag = o->tag;
     m->collective = o->how == DPAR_MOVE_COLLECTIVE;
     if (m->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
         o->piece_bytes < 0 || o->scratch_bytes < 0) {

@@ -1539,9 +1539,10 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
-    s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
-                     ? p->through
-                     : p->from_type;
+    s->through =
+        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+            ? p->through
+            : p->from_type;
     s->op = p->op;
     s->negate = p->negate;
     s->clear = p->clear;

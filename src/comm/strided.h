@@ -21,11 +21,11 @@ enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
 enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
 
-/* What is to be done; all zero is a copy of one f64. */
+/* What is to be done. Zero it and fill in what differs; types must be said. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way */
+    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */

@@ -42,8 +42,8 @@ static const double dpari_scores_share = 0.62;
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
-                                              DPAR_TF32, DPAR_BF16, DPAR_F8};
+    static const int8_t next[DPAR_FORMATS] = {DPAR_NO_TYPE, DPAR_F64,  DPAR_F32, DPAR_F32,
+                                              DPAR_TF32,    DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
         f = next[f];
@@ -464,14 +464,14 @@ DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
-    int32_t i, fine = r->weight > 0.0 && r->compute >= 0 && r->compute < DPAR_FORMATS;
+    int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
     for (i = 0; i < 6; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
                 : dpari_say(DPAR_E_ARG, why,
                             "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                            "products in a format of 0 to #, not # (dpar_recipe_find)",
+                            "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
                             DPAR_FORMATS - 1, r->compute, 0, 0);
 }
 

@@ -82,7 +82,7 @@ DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->narrow ? f->wire : f->type;
+    return f->wire != DPAR_NO_TYPE ? f->wire : f->type;
 }
 
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
@@ -178,18 +178,16 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
+        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
+                              0);
     }
-    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_word(
-            DPAR_E_ARG, why,
-            "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
-            "or BF16",
-            dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_type(
+            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
+            f->wire, i, f->wire, 0, 0);
     }
-    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
-                         f->vector, f->narrow, 0);
+    if (f->vector < 0 || f->vector > 2) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -1912,9 +1910,8 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] =
-            shares && !x->array[i].elsewhere && f->data &&
-            (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
+                               (later || dpari_ref(x->world, f->data, 1) != 0);
         x->array[i].reach[1] =
             shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }

@@ -73,16 +73,16 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
                               one plan may have different ones: other points, widths, dims */
-    int32_t type;          /* DPAR_F64, ... */
+    int32_t type;          /* DPAR_F64, ...; must be said */
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
                               grid is (cubed sphere) */
     int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
                               vector 1: with signs; 0: scalars of their points, without */
-    int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
-                              nearest, also where no message is needed: the same bits everywhere */
-    int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
+    int32_t wire;          /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or
+                              BF16), rounded to nearest, also where no message is needed: the same
+                              bits everywhere */
+    int32_t components;    /* elements at each point; 0: 1 */
     int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
                                  for without these an array has its components last; E_ARG.) */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +

@@ -19,8 +19,7 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
     if (!m) {
-        dpar_mem_move_box(box);
-        return DPAR_OK;
+        return dpar_mem_move_box(box);
     }
     st = m->move(m->ctx, box, 1);
     return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;

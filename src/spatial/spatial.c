@@ -374,12 +374,12 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
         s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
         dpar_type_bytes(s->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
-                         s->tensors, s->planes, s->out_planes, s->type);
+        return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
+                              s->tensors, s->planes, s->out_planes, 0);
     }
     if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
-        return dpari_say(DPAR_E_ARG, why, "gradients of type # cannot be added on their way back",
-                         s->type, 0, 0, 0);
+        return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
+                              0, 0, 0, 0);
     }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
@@ -1520,8 +1520,7 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(n->type)) {
-        return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
-                         0, 0, 0);
+        return dpari_say_type(&c->why, "a norm of type @: f64 or f32", n->type, 0, 0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||

@@ -44,7 +44,13 @@ struct dpar_ddp {
 
 static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
 {
-    return o->narrow ? o->wire : o->type;
+    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+}
+
+/* Is what travels rounded? */
+static int dpari_ddp_rounds(const dpar_ddp_options *o)
+{
+    return dpari_ddp_wire(o) != o->type;
 }
 
 static int dpari_ddp_no_flag(int32_t v)
@@ -61,16 +67,14 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
                          0);
     }
     if (!dpari_is_float(o->type)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
-                         o->type, 0, 0, 0);
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
+                              0, 0);
     }
-    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
-                         o->wire, 0, 0);
-    }
-    if (dpari_ddp_no_flag(o->narrow)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: narrow #: 0 or 1", o->narrow, 0, 0, 0);
+    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
+        return dpari_say_type(why,
+                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
+                              "or bf16",
+                              o->wire, o->wire, 0, 0, 0);
     }
     if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
         dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
@@ -100,8 +104,8 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
-                         dpari_world_of(c) == NULL);
+    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
+                                   c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
@@ -475,7 +479,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
                                    share, wire, op, &d->work[k]);
     }
-    return o->narrow && d->copy == NULL
+    return dpari_ddp_rounds(o) && d->copy == NULL
                ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }

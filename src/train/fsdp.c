@@ -97,19 +97,22 @@ static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
 {
-    if (!dpari_is_float(o->type) ||
-        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
-                         "bf16 or f16",
-                         o->type, o->compute, 0, 0);
+    if (!dpari_is_float(o->type)) {
+        return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
+                              0, 0);
+    }
+    if (o->compute != o->type && !dpari_narrows(o->type, o->compute)) {
+        return dpari_say_type(
+            why,
+            "fsdp: weights are computed with as @: as their masters' type, f64 as "
+            "f32, f32 as bf16 or f16",
+            o->compute, 0, 0, 0, 0);
     }
     if (!dpari_is_float(o->gradient) ||
         (o->gradient != o->compute &&
          dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: gradients of type # of weights of type #: that or a wider one",
-                         o->gradient, o->compute, 0, 0);
+        return dpari_say_type(why, "fsdp: gradients of type @: that of the weights or a wider one",
+                              o->gradient, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -135,11 +138,10 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
     }
     st = dpari_fsdp_judge_types(o, why);
     st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
-    if (st == DPAR_OK && dpari_fsdp_moment_type(o) < 0) {
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) == DPAR_NO_TYPE) {
         st = dpari_say(DPAR_E_ARG, why,
-                       "fsdp: moments in bf16 (type #) beside masters in f64 (type #): beside f32, "
-                       "bf16 or f16",
-                       o->optimizer.moment_type, o->type, 0, 0);
+                       "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16", 0, 0,
+                       0, 0);
     }
     return st == DPAR_OK && numel == NULL && units > 0
                ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)

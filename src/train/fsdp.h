@@ -68,7 +68,8 @@ typedef struct dpar_fsdp_options {
     int32_t zero;     /* 1, 2, 3 */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
                          weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16 */
+                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16.
+                         It and the next two must be said */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16

@@ -38,12 +38,12 @@ DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
     if (o == NULL || !dpari_is_float(weight_type)) {
-        return -1;
+        return DPAR_NO_TYPE;
     }
-    if (o->moment_type == 0) {
+    if (o->moment_type == DPAR_NO_TYPE) {
         return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
     }
-    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : -1;
+    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : DPAR_NO_TYPE;
 }
 
 /* Within 0 and below 1. */
@@ -63,9 +63,9 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
                          "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
-    if (o->moment_type != 0 && o->moment_type != DPAR_BF16) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: moments of type #: 0 or # (bf16)",
-                         o->moment_type, DPAR_BF16, 0, 0);
+    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
+                              o->moment_type, 0, 0, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
@@ -131,6 +131,9 @@ DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
 {
     double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
     int64_t i, k;
+    if (!dpari_is_float(type)) {
+        return -1.0;
+    }
     for (i = 0; i < count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
         dpari_elements_load(x, in, i, n, type);
@@ -212,10 +215,10 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
     const int32_t moments = dpar_optimizer_moments(o);
-    const int32_t type = p == NULL ? -1 : dpar_optimizer_moment_type(o, p->weight_type);
+    const int32_t type = p == NULL ? DPAR_NO_TYPE : dpar_optimizer_moment_type(o, p->weight_type);
     dpari_optim_now now;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type < 0 || t < 1 || p->count < 0 ||
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type == DPAR_NO_TYPE || t < 1 || p->count < 0 ||
         !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {

@@ -50,7 +50,7 @@ DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
 DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
 /* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
 DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* Their type beside weights of weight_type; -1: o or the weights are none, or BF16 beside F64.
+/* Their type beside weights of weight_type; 0: o or the weights are none, or BF16 beside F64.
  * Local. */
 DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
@@ -77,7 +77,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
                               uint64_t stream, uint64_t index);
 
-/* The sum of squares of `count` floats, in f64 and in order. Local. */
+/* The sum of squares of `count` floats, in f64 and in order; -1: of a type that is none. Local. */
 DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite

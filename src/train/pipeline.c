@@ -101,11 +101,14 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_option
         return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
                          s->ranks, c->size, 0, 0);
     }
-    if (dpar_type_bytes(o->type) < 1 || o->tag < 0 || o->tied_count < 0 ||
+    if (dpar_type_bytes(o->type) < 1) {
+        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
+                              o->type, o->type, 0, 0, 0);
+    }
+    if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: type #, tag #; # tied elements of type #: there is no such",
-                         o->type, o->tag, o->tied_count, o->tied_type);
+        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
+                              o->tied_type, o->tag, o->tied_count, 0, 0);
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {

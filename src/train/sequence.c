@@ -64,7 +64,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
                          0);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
+        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
@@ -434,7 +434,7 @@ DPAR_API void dpar_attention_block(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
-    for (i = 0; i < call->queries; i++) {
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             dpari_seq_query(call, &a, i, h);
         }
@@ -474,15 +474,15 @@ DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
-    for (i = 0; i < call->queries; i++) {
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             dpari_seq_query_gradient(call, &a, i, h);
         }
     }
 }
 
-DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
-                                   const void *more, const void *more_lse)
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
@@ -493,7 +493,7 @@ DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, v
     m.lse = lse;
     m.more = more;
     m.more_lse = more_lse;
-    (void)dpari_mem_attention_merge(NULL, &m);
+    return dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -1120,8 +1120,8 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
                          u->tokens.count, u->tokens.parts, h->ranks, 0);
     }
     if (u->width < 1 || !dpari_is_float(u->type)) {
-        return dpari_say(DPAR_E_ARG, why, "width # of type #: at least 1; F64, F32, BF16, F16",
-                         u->width, u->type, 0, 0);
+        return dpari_say_type(why, "width # of type @: at least 1; f64, f32, bf16 or f16", u->type,
+                              u->width, 0, 0, 0);
     }
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {

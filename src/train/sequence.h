@@ -98,16 +98,17 @@ struct dpar_attention {
 DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
                                  int64_t *hi);
 /* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted. Also
- * whole attention, of all tokens of a document at once (low -keys, high 0: causal). O(pairs). */
+ * whole attention, of all tokens of a document at once (low -keys, high 0: causal). Other types:
+ * nothing is written. O(pairs). */
 DPAR_API void dpar_attention_block(const dpar_attention_call *call);
 /* Its gradients. */
 DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call);
 /* Adds what other keys gave to the same queries: out and lse become those of both sets, rows of
- * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else nothing happens). With
+ * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else E_ARG). With
  * a, b the two lse: out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two.
  * O(rows x values). */
-DPAR_API void dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
-                                   const void *more, const void *more_lse);
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse);
 
 /* ---- what a rank has to do; local ---- */
 

@@ -122,8 +122,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
     }
     if (!dpari_is_wide(type)) {
-        return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
-                         0);
+        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
@@ -866,11 +865,14 @@ static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_
     return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
 }
 
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y)
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y)
 {
     const double factor = 1.0 / (1.0 - p);
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
@@ -878,28 +880,37 @@ DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, doub
             dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
         }
     }
+    return DPAR_OK;
 }
 
-DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
-                               void *y)
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y)
 {
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
             dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
         }
     }
+    return DPAR_OK;
 }
 
-DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                      double deviation, void *y)
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y)
 {
     int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
     for (i = 0; i < r->rows; i++) {
         for (j = 0; j < r->columns; j++) {
             const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
             dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
         }
     }
+    return DPAR_OK;
 }

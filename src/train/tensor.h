@@ -205,14 +205,14 @@ typedef struct dpar_random_piece {
     int64_t width;         /* whose rows have so many */
 } dpar_random_piece;
 /* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
- * the same call. 0 <= p < 1. type: F64, F32. Local, as the two below. */
-DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
-                                  void *y);
+ * the same call. 0 <= p < 1. type: F64, F32 (else E_ARG). Local, as the two below. */
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y);
 /* Uniform ones between lo and hi. */
-DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
-                               void *y);
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y);
 /* Normal ones. */
-DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                      double deviation, void *y);
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y);
 
 #endif

@@ -204,6 +204,10 @@ static void refused(void)
     s.from = a;
     s.count = 1;
     s.scale = 1.0;
+    REFUSED(host.span(NULL, &s, 1), (void)0); /* types that were left out */
+    REFUSED(host.span(NULL, &s, 1), s.to_type = DPAR_F64);
+    REFUSED(host.span(NULL, &s, 1), (s.to_type = DPAR_NO_TYPE, s.from_type = DPAR_F64));
+    s.to_type = DPAR_F64;
     CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
     REFUSED(host.span(NULL, &s, 1), s.count = -1);
     REFUSED(host.span(NULL, &s, 1), (s.count = 1, s.to = NULL));
@@ -217,6 +221,10 @@ static void refused(void)
     r.count = r.parts = r.stride = 1;
     r.op = DPAR_SUM;
     r.scale = 1.0;
+    REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = DPAR_F64);
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_NO_TYPE, r.sums = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_F64, r.from_type = DPAR_NO_TYPE));
+    r.from_type = DPAR_F64;
     CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
     REFUSED(host.reduce(NULL, &r), r.parts = 0);
     REFUSED(host.reduce(NULL, &r), (r.parts = 1, r.op = DPAR_COPY));
@@ -225,6 +233,8 @@ static void refused(void)
     REFUSED(host.reduce(NULL, &r), (r.from_type = DPAR_F64, r.count = 2));
     memset(&f, 0, sizeof f);
     f.found = &found;
+    REFUSED(host.finite(NULL, &f), (void)0);
+    f.type = DPAR_F64;
     CHECK_INT(host.finite(NULL, &f), DPAR_OK);
     CHECK_INT(found, -1);
     REFUSED(host.finite(NULL, &f), f.type = DPAR_I8);
@@ -246,6 +256,18 @@ static void boxes(void)
     x.from_stride[1] = 1;
     x.to_stride[0] = 1;
     x.to_stride[1] = 2;
+    b[1] = 9.0;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG); /* types that were left out */
+    x.to_type = DPAR_F64;
+    CHECK_INT(dpar_mem_move_box(&x), DPAR_E_ARG);
+    x.from_type = DPAR_F64;
+    x.op = DPAR_AVG;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
+    x.op = DPAR_COPY;
+    x.through = DPAR_F16;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
+    CHECK_NEAR(b[1], 9.0, 0.0);
+    x.through = DPAR_NO_TYPE;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_OK);
     CHECK_NEAR(b[1], 4.0, 0.0);
     CHECK_NEAR(b[2], 2.0, 0.0);

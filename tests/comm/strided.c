@@ -823,6 +823,7 @@ static void merged(void)
     dpari_stride s;
     memset(&p, 0, sizeof p);
     p.dims = 4;
+    p.to_type = p.from_type = DPAR_F64;
     p.extent[0] = 3, p.extent[1] = 4, p.extent[2] = 5, p.extent[3] = 2;
     p.to[0] = p.from[0] = 40;
     p.to[1] = p.from[1] = 10;
@@ -914,6 +915,7 @@ static void no_list(void)
     dpari_stride_spot list[DPARI_STRIDE_FEW];
     memset(&p, 0, sizeof p);
     p.dims = 1;
+    p.to_type = p.from_type = DPAR_F64;
     p.extent[0] = 2;
     p.to[0] = p.from[0] = 3;
     dpari_stride_prepare(&s, &p);

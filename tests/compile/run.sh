@@ -50,7 +50,7 @@ EOF
 }
 example > "$work/example.c"
 library "$work/dpar.a" $CC -O2
-in_pairs build example collectives messages several errors mismatch p2p move large spatial halo_exchange halo_oracle \
+in_pairs build example collectives messages several errors mismatch p2p types move large spatial halo_exchange halo_oracle \
     halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt wire
 try timeout 60 "$work/example"
 for each in collectives:processes messages:processes several:processes errors:processes \
@@ -59,7 +59,7 @@ for each in collectives:processes messages:processes several:processes errors:pr
     halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
     quickly "$each"
 done
-for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
+for name in p2p types move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
     echo "== $name"
     try timeout 300 "$work/$name"
 done

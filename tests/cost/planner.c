@@ -306,14 +306,17 @@ static void test_bad_jobs(void)
     q.fixed = s;
     s.dp = 8;
     set("llama-3-8b", "1x8:h100-80", "megatron");
-    for (i = 0; i < 8; i++) {
+    for (i = 0; i < 9; i++) {
         set("llama-3-8b", "1x8:h100-80", "megatron");
         if (i < 4) {
             job.recipe.weight = i < 3 ? bad[i] : bad[2] / bad[2];
         } else if (i == 4) {
             job.recipe.moments = -5.0;
         } else {
-            job.recipe.compute = i == 5 ? 99 : i == 6 ? -1 : DPAR_FORMATS;
+            job.recipe.compute = i == 5   ? 99
+                                 : i == 6 ? -1
+                                 : i == 7 ? DPAR_NO_TYPE
+                                          : DPAR_FORMATS;
         }
         why.text[0] = 0;
         CHECK_INT(dpar_plan_of(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);

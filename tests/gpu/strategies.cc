@@ -187,7 +187,6 @@ static int ddp(dpar_comm *host, void *arg)
         memset(&o, 0, sizeof o);
         o.type = DPAR_F32;
         o.sum = way == 1;
-        o.narrow = way == 2;
         o.wire = way == 2 ? (int32_t)DPAR_BF16 : 0;
         o.finite = way == 3;
         o.first_bytes = 1024;

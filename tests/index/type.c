@@ -6,14 +6,17 @@
 
 int main(void)
 {
-    static const int bytes[DPAR_TYPES] = {8, 4, 4, 2, 1, 0, 2, 1, 1, 4, 4, 8, 8};
+    static const int bytes[DPAR_TYPES] = {0, 8, 4, 4, 2, 1, 0, 2, 1, 1, 4, 4, 8, 8};
     for (int32_t t = 0; t < DPAR_TYPES; t++) {
         CHECK_INT(dpar_type_bytes(t), bytes[t]);
-        CHECK_INT(dpar_type_reduces(t), t != DPAR_TF32 && t != DPAR_F8 && t != DPAR_F4);
+        CHECK_INT(dpar_type_reduces(t),
+                  t != DPAR_NO_TYPE && t != DPAR_TF32 && t != DPAR_F8 && t != DPAR_F4);
         for (int32_t u = 0; u < t; u++) {
             CHECK(strcmp(dpar_type_name(t), dpar_type_name(u)) != 0);
         }
     }
+    CHECK_INT(DPAR_NO_TYPE, 0); /* what a zeroed struct says */
+    CHECK_TEXT(dpar_type_name(DPAR_NO_TYPE), "none");
     CHECK_INT(dpar_type_bytes(-1), 0);
     CHECK_INT(dpar_type_bytes(DPAR_TYPES), 0);
     CHECK_INT(dpar_type_reduces(DPAR_TYPES), 0);
@@ -25,5 +28,5 @@ int main(void)
     }
     CHECK(strcmp(dpar_collective_name(-1), "?") == 0);
     CHECK(strcmp(dpar_collective_name(DPAR_CALLS), "?") == 0);
-    CHECK_DONE();
+    return CHECK_DONE();
 }

@@ -149,7 +149,12 @@ static void test_refusals(void)
     memset(&p, 0, sizeof p);
     CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_OK);
     CHECK_INT(dpar_optimizer_check(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* types left out */
+    p.weight_type = DPAR_F64;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
+    p.gradient_type = DPAR_F64;
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* of nothing */
+    CHECK(dpar_sum_squares(&x, 1, DPAR_NO_TYPE) < 0.0);
     CHECK_INT(dpar_optimizer_step(&o, &p, 0, 1.0, 1.0), DPAR_E_ARG);
     CHECK_INT(dpar_optimizer_step(&o, NULL, 1, 1.0, 1.0), DPAR_E_ARG);
     p.count = 1;
@@ -486,22 +491,24 @@ static void test_moment_types(void)
         o.moment_type = 0;
         CHECK_INT(dpar_optimizer_moment_type(&o, floats[i]), wide[i]);
         o.moment_type = DPAR_BF16;
-        CHECK_INT(dpar_optimizer_moment_type(&o, floats[i]), i == 0 ? -1 : DPAR_BF16);
+        CHECK_INT(dpar_optimizer_moment_type(&o, floats[i]), i == 0 ? DPAR_NO_TYPE : DPAR_BF16);
     }
-    CHECK_INT(dpar_optimizer_moment_type(&o, DPAR_I32), -1);
-    CHECK_INT(dpar_optimizer_moment_type(NULL, DPAR_F32), -1);
+    CHECK_INT(dpar_optimizer_moment_type(&o, DPAR_I32), DPAR_NO_TYPE);
+    CHECK_INT(dpar_optimizer_moment_type(NULL, DPAR_F32), DPAR_NO_TYPE);
+    CHECK_INT(dpar_optimizer_moment_type(&o, DPAR_NO_TYPE), DPAR_NO_TYPE);
     memset(&p, 0, sizeof p);
     p.weight = &x;
     p.gradient = &g;
     p.m = &m;
     p.v = &v;
     p.count = 1;
+    p.weight_type = p.gradient_type = DPAR_F64;
     CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_OK);
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* F64 */
     CHECK(x == 0.0 && m == 0.0 && v == 0.0);
     o.moment_type = DPAR_F16;
     CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "optimizer: moments of type 6: 0 or 3 (bf16)");
+    CHECK_TEXT(why.text, "optimizer: moments of type f16: bf16, or left out");
 }
 
 static void test_norms(void)
@@ -619,8 +626,7 @@ static void test_narrow_bytes(void)
     CHECK_INT(z.moments, 250 * 4);
     o.type = o.compute = o.gradient = DPAR_F64;
     CHECK_INT(dpar_fsdp_bytes(4, 1, params_of, numel, &o, &z, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: moments in bf16 (type 3) beside masters in f64 (type 0): beside "
-                         "f32, bf16 or f16");
+    CHECK_TEXT(why.text, "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16");
 }
 
 /* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */

@@ -611,11 +611,14 @@ static void refused(void)
     r.to = a;
     r.from = a;
     r.count = 1;
+    REFUSED(host.round(NULL, &r), (void)0); /* a type that was left out */
+    r.from_type = DPAR_F64;
     CHECK_INT(host.round(NULL, &r), DPAR_OK);
     REFUSED(host.round(NULL, &r), r.from_type = DPAR_I32);
     REFUSED(host.round(NULL, &r), (r.from_type = DPAR_F32, r.count = -1));
     REFUSED(host.round(NULL, &r), (r.count = 1, r.from = NULL));
     memset(&g, 0, sizeof g);
+    REFUSED(host.gather(NULL, &g), (void)0);
     g.index.type = DPAR_I64;
     CHECK_INT(host.gather(NULL, &g), DPAR_OK);
     REFUSED(host.gather(NULL, &g), g.rows = 1);
@@ -623,6 +626,8 @@ static void refused(void)
     REFUSED(host.gather(NULL, &g), (g.index.type = DPAR_I32, g.bytes = 8));
     memset(&e, 0, sizeof e);
     e.target.type = DPAR_I32;
+    REFUSED(host.cross_entropy(NULL, &e), (void)0);
+    e.type = DPAR_F64;
     CHECK_INT(host.cross_entropy(NULL, &e), DPAR_OK);
     REFUSED(host.cross_entropy(NULL, &e), e.phase = 3);
     REFUSED(host.cross_entropy(NULL, &e), (e.phase = 0, e.hi[1] = 1));
@@ -630,6 +635,8 @@ static void refused(void)
     memset(&m, 0, sizeof m);
     m.channels = 1;
     m.to = a;
+    REFUSED(host.moments(NULL, &m), (void)0);
+    m.type = DPAR_F64;
     CHECK_INT(host.moments(NULL, &m), DPAR_OK);
     REFUSED(host.moments(NULL, &m), m.groups = 2);
     REFUSED(host.moments(NULL, &m), (m.groups = 0, m.dims = 9));
@@ -637,6 +644,10 @@ static void refused(void)
     q.code_type = DPAR_F8;
     q.block = q.code_step = 1;
     q.scale_step = 4;
+    REFUSED(host.quantize(NULL, &q), (void)0);
+    REFUSED(host.dequantize(NULL, &q), (void)0);
+    REFUSED(host.quantize(NULL, &q), (q.type = DPAR_F64, q.code_type = DPAR_NO_TYPE));
+    q.code_type = DPAR_F8;
     CHECK_INT(host.quantize(NULL, &q), DPAR_OK);
     REFUSED(host.quantize(NULL, &q), q.block = 2);
     REFUSED(host.dequantize(NULL, &q), (q.block = 1, q.scale_step = 2));

@@ -371,7 +371,7 @@ static DPARI_UNUSED void test_box_errors(void)
     CHECK_INT(dpar_box_pack(&t, shape, NULL, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, NULL, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F4, message, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "type 5 has no elements of whole bytes");
+    CHECK_TEXT(why.text, "type f4 (6) has no elements of whole bytes");
     CHECK_INT(dpar_box_pack(&t, huge, array, DPAR_F64, message, &why), DPAR_E_RANGE);
     t.mine[1] = 3;
     CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);

@@ -332,6 +332,7 @@ static int with_plan(sphere *s, int plan, double *sum)
     o.node = s->node;
     for (i = 0; i < FIELDS; i++) {
         const array *a = &s->f[i];
+        f[i].type = DPAR_F64;
         f[i].halo = &a->h;
         f[i].vector = a->vector;
         f[i].pair = i % 2 ? DPAR_HALO_V : DPAR_HALO_U;

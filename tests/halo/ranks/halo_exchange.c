@@ -187,8 +187,10 @@ static void make_case(one_case *c, rng *r, int ranks)
         }
         o->f.type = types[below(r, 7)];
         o->f.vector = below(r, 2);
-        o->f.narrow = below(r, 4) == 0 && (o->f.type == DPAR_F64 || o->f.type == DPAR_F32);
         o->f.wire = o->f.type == DPAR_F64 ? DPAR_F32 : DPAR_BF16;
+        if (below(r, 4) != 0 || (o->f.type != DPAR_F64 && o->f.type != DPAR_F32)) {
+            o->f.wire = below(r, 2) ? o->f.type : DPAR_NO_TYPE;
+        }
         o->f.components = below(r, 3);
         o->pad = below(r, 2) ? below(r, 3) : 0;
         o->fortran = below(r, 3) == 0;
@@ -881,7 +883,6 @@ static int misuse_main(dpar_comm *comm, void *arg)
     g.data = last ? NULL : a;
     expect(comm, "no data on one rank", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
     g = f;
-    g.narrow = 1;
     g.wire = DPAR_F16;
     expect(comm, "f64 as f16", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
     g = f;

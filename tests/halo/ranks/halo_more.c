@@ -120,6 +120,7 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     int k, has;
     memset(&nodes, 0, sizeof nodes);
     memset(f, 0, sizeof f);
+    f[0].type = f[1].type = DPAR_F64;
     memset(&o, 0, sizeof o);
     nodes.grid = grid_of(2, extent, down, across);
     nodes.points[0] = DPAR_AT_LOW_FACES;
@@ -194,6 +195,7 @@ static void line(dpar_comm *c)
     int k, has;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(1, extent, c->size, 1);
     h.points[0] = DPAR_AT_HIGH_FACES;
@@ -239,6 +241,7 @@ static void sentence(dpar_comm *c)
     int i;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
+    f[0].type = f[1].type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(2, extent, c->size, 1);
     h.points[0] = DPAR_AT_LOW_FACES;
@@ -303,6 +306,7 @@ static void widths(dpar_comm *c)
     int p, k;
     memset(&wide, 0, sizeof wide);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     wide.grid = grid_of(2, extent, c->size < 4 ? c->size : c->size / 2, c->size < 4 ? 1 : 2);
     wide.shape = DPAR_STENCIL_BOX;
     wide.periodic = 3;
@@ -571,6 +575,7 @@ static void refusals(dpar_comm *c)
     dpar_halo_options o;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(2, plane, c->size, 1);
     h.points[0] = DPAR_AT_LOW_FACES;
@@ -589,6 +594,7 @@ static void refusals(dpar_comm *c)
     /* memory that no array has */
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     h.grid = grid_of(2, tall, c->size, 1);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.periodic = 2;
@@ -755,6 +761,7 @@ static void without_ghosts(dpar_comm *c)
     void *memory;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
+    f[0].type = f[1].type = DPAR_F64;
     h.grid = grid_of(2, extent, 1, 1);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     f[0].halo = f[1].halo = &h;
@@ -886,6 +893,7 @@ static void sentences(dpar_comm *c)
     char word[60], text[8] = "";
     void *memory;
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     f.halo = &h;
     f.data = c->rank == c->size - 1 ? NULL : at;
@@ -895,10 +903,12 @@ static void sentences(dpar_comm *c)
     f.vector = 9;
     refused(c, &f, NULL, DPAR_E_ARG, "vector 9 (0 to 2)");
     f.vector = 0;
-    f.narrow = -1;
-    f.wire = DPAR_F32;
-    refused(c, &f, NULL, DPAR_E_ARG, "narrow -1 (0 or 1)");
-    f.narrow = 0;
+    f.type = DPAR_NO_TYPE;
+    refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) has no whole bytes");
+    f.type = DPAR_F64;
+    f.wire = DPAR_F16;
+    refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot travel as f16 (wire 7)");
+    f.wire = DPAR_NO_TYPE;
     o.ordered = 9;
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
     CHECK_INT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
@@ -1012,6 +1022,7 @@ static void disagreements(dpar_comm *c)
     dpar_halo_options o;
     int32_t i;
     memset(f, 0, sizeof f);
+    f[0].type = f[1].type = DPAR_F64;
     memset(&o, 0, sizeof o);
     f[0].halo = f[1].halo = &h;
     f[0].data = at;
@@ -1080,6 +1091,7 @@ static void nonsense(void)
     void *memory;
     memset(&c, 0, sizeof c);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     c.size = 2;
     c.rank = 1;
     c.engine.run = mixed_up;
@@ -1112,6 +1124,7 @@ static void too_short(dpar_comm *c)
     char word[120];
     int32_t i;
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     f.halo = &h;
     f.components = (int32_t)point; /* a row: more than a page, less than two */
     for (i = 0; i < 3; i++) {
@@ -1164,6 +1177,7 @@ static void meanwhile(dpar_comm *world)
     void *memory;
     int k;
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     memset(&work, 0, sizeof work);
     CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
@@ -1220,6 +1234,7 @@ static void tunes(dpar_comm *c, int star, int shared)
     void *memory, *plan;
     int k;
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     memset(&best, 0, sizeof best);
     o.shared = shared;
@@ -1313,6 +1328,7 @@ static void broken_device(dpar_comm *c)
     int k;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&mem, 0, sizeof mem);
     h.grid = grid_of(1, extent, c->size, 1);
     h.low[0] = h.high[0] = 1;
@@ -1357,6 +1373,7 @@ static void refused_pairs(dpar_comm *c)
         h[i].low[1] = h[i].high[1] = h[i].low[2] = h[i].high[2] = 1;
         h[i].points[2 - i] = DPAR_AT_LOW_FACES;
         good[i].halo = &h[i];
+        good[i].type = DPAR_F64;
         good[i].data = at[i];
         good[i].vector = 1;
         good[i].pair = i == 0 ? DPAR_HALO_U : DPAR_HALO_V;
@@ -1379,7 +1396,7 @@ static void refused_pairs(dpar_comm *c)
     REFUSED((void)0, 1, FOLLOWED);
     REFUSED((void)0, 3, FOLLOWED);
     REFUSED(f[0].type = DPAR_F32, 2, ALIKE);
-    REFUSED(f[1].narrow = 1; f[1].wire = DPAR_F32, 2, ALIKE);
+    REFUSED(f[1].wire = DPAR_F32, 2, ALIKE);
     REFUSED(f[1].vector = 0, 2, ALIKE);
     REFUSED(f[1].components = 2, 2, ALIKE);
     REFUSED(f[0].mem = &mem, 2, ALIKE);
@@ -1418,6 +1435,7 @@ static int latecomer(dpar_comm *c, void *arg)
     void *memory;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     CHECK_INT(late_node ? dpar_comm_dup(c, &node) : DPAR_OK, DPAR_OK);
     o.node = node;
@@ -1457,6 +1475,7 @@ static void boxes(void)
     const double fine = 1.0 + 1.0 / 1073741824.0; /* more bits than F32 has */
     dpar_mem_box m;
     memset(&m, 0, sizeof m);
+    m.to_type = m.from_type = DPAR_F64;
     m.to = b;
     m.from = a;
     m.dims = 2;
@@ -1525,6 +1544,7 @@ static void nothing_allocated(dpar_comm *c)
     void *memory;
     int way, k;
     memset(&f, 0, sizeof f);
+    f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     memset(at, 0, sizeof at);
     f.halo = &h;

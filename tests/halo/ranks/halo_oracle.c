@@ -20,7 +20,7 @@ enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2, CASES = 12 };
 /* One field: the same on all ranks up to `rank's own`. */
 typedef struct field {
     dpar_halo h, near; /* near: of the plan, where it is narrower than the array */
-    int type, comps, vector, narrow, wire, compact;
+    int type, comps, vector, wire, compact; /* wire 0: as the type */
     int pair; /* 1: the next field is its v; 2: the one before its u */
     /* rank's own: */
     int has, dense, registered, elsewhere;
@@ -348,7 +348,7 @@ static uint64_t bits_of(int type, double v)
 static uint64_t travelled(const field *f, uint64_t bits, int negate)
 {
     unsigned char at[8] = {0};
-    if (f->narrow) {
+    if (f->wire) {
         bits = bits_of(f->type, float_of(f->wire, bits_of(f->wire, float_of(f->type, bits))));
     }
     if (!negate) {
@@ -595,7 +595,6 @@ static int random_field(grid *g, field *f, uint64_t *s)
     f->compact = !g->plain && oracle_below(s, 5) == 0 && !g->narrower &&
                  !(g->sync && f->h.shape == DPAR_STENCIL_STAR); /* no place for corners */
     if ((f->type == DPAR_F64 || f->type == DPAR_F32) && oracle_below(s, 3) == 0) {
-        f->narrow = 1;
         f->wire = f->type == DPAR_F64 ? DPAR_F32 : oracle_below(s, 2) ? DPAR_F16 : DPAR_BF16;
     }
     return settles(g, f, s);
@@ -706,8 +705,7 @@ static void move_element(const dpar_mem_box *b, unsigned char *to, unsigned char
     memset(&f, 0, sizeof f);
     f.type = b->from_type;
     memcpy(&bits, from, (size_t)dpar_type_bytes(b->from_type));
-    f.narrow = b->through != b->from_type;
-    f.wire = b->through;
+    f.wire = b->through != b->from_type ? b->through : DPAR_NO_TYPE;
     bits = travelled(&f, bits, b->negate);
     if (b->to_type != b->from_type) {
         bits = bits_of(b->to_type, float_of(b->from_type, bits));
@@ -1092,7 +1090,7 @@ static void complain(const run *r, int p, const char *what)
         const field *f = &g->f[i];
         printf("    field %d%s: %s x %d%s%s%s%s%s, %s, extents", i,
                f->pair ? f->pair == 1 ? " u" : " v" : "", dpar_type_name(f->type), f->comps,
-               f->vector ? f->vector == 2 ? " pair" : " vector" : "", f->narrow ? " narrow" : "",
+               f->vector ? f->vector == 2 ? " pair" : " vector" : "", f->wire ? " wire" : "",
                f->compact ? " compact" : "", f->registered ? " registered" : "",
                f->elsewhere ? " device" : "",
                f->h.shape == DPAR_STENCIL_STAR  ? "star"
@@ -1184,7 +1182,7 @@ static int open_plan(run *r, int p)
         field *f = &g->f[i];
         dpar_halo_field *to = &fields[i];
         to->halo = &f->h;
-        to->type = f->type, to->vector = f->vector, to->narrow = f->narrow, to->wire = f->wire;
+        to->type = f->type, to->vector = f->vector, to->wire = f->wire;
         to->components = f->comps;
         to->pair = f->pair;
         to->data = f->has ? f->block[r->now[p]] + f->data : NULL;
@@ -1560,7 +1558,7 @@ static int wrong_traffic(const run *r, const int64_t *said, int goes, int64_t *w
         for (i = 0; i < g->fields; i++) {
             const field *f = &g->f[i];
             *want += (f->has ? flow_of(g, i, r->o->world->rank, k, goes) : 0) * f->comps *
-                     dpar_type_bytes(f->narrow ? f->wire : f->type);
+                     dpar_type_bytes(f->wire ? f->wire : f->type);
         }
         if (said[k] != *want) {
             break;

@@ -1718,7 +1718,7 @@ static int lowest_case(dpar_comm *c)
         s.type = type;
         s.forward = see_lowest;
         s.user = mine;
-        if (type == DPAR_TF32 || type == DPAR_F8 || type == DPAR_F4) {
+        if (type == DPAR_NO_TYPE || type == DPAR_TF32 || type == DPAR_F8 || type == DPAR_F4) {
             if (type != DPAR_TF32) {
                 bad += dpar_spatial_outputs(&s, NULL, NULL) != DPAR_E_ARG;
             }

@@ -71,8 +71,10 @@ static void draw(model *m, uint64_t *seed)
             lot_below(seed, 8) == 0 ? 0 : lot_below(seed, INT64_C(1) << lot_below(seed, 13));
     }
     m->o.type = types[lot_below(seed, 4)];
-    m->o.narrow = (m->o.type == DPAR_F32 || m->o.type == DPAR_F64) && lot_below(seed, 2);
     m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : lot_below(seed, 2) ? DPAR_BF16 : DPAR_F16;
+    if ((m->o.type != DPAR_F32 && m->o.type != DPAR_F64) || lot_below(seed, 2)) {
+        m->o.wire = lot_below(seed, 2) ? m->o.type : DPAR_NO_TYPE;
+    }
     m->o.sum = (int32_t)lot_below(seed, 2);
     m->o.scatter = lot_below(seed, 3) == 0;
     m->o.unused = (int32_t)lot_below(seed, 2);
@@ -124,7 +126,7 @@ static void backward(model *m, int b, uint64_t seed)
 /* Largest relative error of an average. */
 static double rounding(const model *m)
 {
-    const int32_t t = m->o.narrow ? m->o.wire : m->o.type;
+    const int32_t t = m->o.wire ? m->o.wire : m->o.type;
     return t == DPAR_F64 ? 0.0 : t == DPAR_F32 ? 6e-8 : t == DPAR_F16 ? 4.9e-4 : 3.95e-3;
 }
 
@@ -234,7 +236,7 @@ typedef struct few {
 } few;
 
 /* Three parameters of 1000, 20 and 3 elements on a communicator of their own. */
-static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t narrow)
+static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wire)
 {
     memset(w, 0, sizeof *w);
     w->numel[0] = 1000;
@@ -243,8 +245,7 @@ static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t na
     w->o.type = DPAR_F32;
     w->o.names = few_names;
     w->o.finite = finite;
-    w->o.narrow = narrow;
-    w->o.wire = DPAR_BF16;
+    w->o.wire = wire;
     CHECK_INT(dpar_comm_dup(world, &w->c), DPAR_OK);
     CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
@@ -335,7 +336,7 @@ static void other_wire(dpar_comm *world)
 {
     few w;
     dpar_bucket b;
-    CHECK_INT(few_open(&w, world, 0, 1), DPAR_OK);
+    CHECK_INT(few_open(&w, world, 0, DPAR_BF16), DPAR_OK);
     CHECK(dpar_ddp_bucket(w.d, 0, &b));
     if (world->rank == world->size - 1) {
         CHECK_INT(dpar_all_reduce(w.c, dpar_ddp_buffer(w.d), dpar_ddp_buffer(w.d), b.hi - b.lo,
@@ -384,10 +385,9 @@ static void wrong_plans(dpar_comm *c)
     o.type = DPAR_I32;
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
     o.type = DPAR_F16;
-    o.narrow = 1;
     o.wire = DPAR_F32;
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
-    o.narrow = 0;
+    o.wire = DPAR_NO_TYPE;
     o.bucket_bytes = -1;
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_bytes(c, 2, NULL, &o, &bytes, &why), DPAR_E_ARG);
@@ -400,9 +400,6 @@ static void wrong_plans(dpar_comm *c)
     CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     o.finite = 0;
-    o.narrow = 2;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
-    o.narrow = 0;
     o.unused = 2;
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "ddp: sum 0, scatter 0, unused 2, finite 0: each 0 or 1");

@@ -697,6 +697,7 @@ static test_case plain(int tokens)
     t.causal = 1;
     t.rule = DPAR_ZIGZAG;
     t.loud = 2.0;
+    t.type = DPAR_F64;
     return t;
 }
 

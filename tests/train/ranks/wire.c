@@ -211,7 +211,6 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
     o.align = 0; /* 64 */
     run_ddp(c, g, &p, &a, &o);
     o.align = 1; /* gradients that are two bytes on the wire */
-    o.narrow = 1;
     o.wire = DPAR_BF16;
     plan_open(&p, c->size, dense, "fsdp", strategy);
     run_ddp(c, g, &p, &a, &o);
