@@ -26,6 +26,7 @@
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
  * stderr). */
 static const char program[] = "ddp_llm";
+#include "dpar_train.h"
 #include "gpu_options.h"
 
 #include "gpu_start.h"

@@ -14,6 +14,7 @@
  *
  * Exit code: 0 fine, 1 a wrong cell, or more than two kernels, 2 bad input. */
 static const char program[] = "gpu_halo";
+#include "dpar_halo.h"
 #include "gpu_options.h"
 
 #include "gpu_start.h"

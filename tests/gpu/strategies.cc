@@ -8,6 +8,8 @@
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
+#include "dpar_halo.h"
+#include "dpar_train.h"
 #include "dpar_nccl.h"
 
 #include "dpar_cuda.h"

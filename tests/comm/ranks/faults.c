@@ -8,6 +8,7 @@
  *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/faults.c -o faults -lm
  *     ./faults ROUNDS [SEED [FIRST [halo]]]     (FIRST and ROUNDS 1: one round again)
  * Needs Linux (/proc). */
+#include "dpar_halo.h"
 #include "halo_work.h"
 
 #include <dirent.h>

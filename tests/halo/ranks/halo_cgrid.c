@@ -7,6 +7,7 @@
  * widths. Then the adjoint's dot product, poison, the checks, plans of shared points and narrower
  * ones. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_cgrid.c -o halo_cgrid
  *     ./halo_cgrid [threads] [long] [RANKS|FROM-TO] [seed=S]   long: every way for every case */
+#include "dpar_halo.h"
 #include "run_oracle.h"
 
 #include "cube_space.h"

@@ -3,6 +3,7 @@
  * all cells, the sentence of `agree`, two widths over one array, refusals, a device that fails; one
  * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_more.c
  *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
+#include "dpar_spatial.h"
 #include "rank_program.h"
 
 #include <sched.h>

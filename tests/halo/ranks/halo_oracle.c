@@ -9,6 +9,7 @@
  * device, which traps all accesses outside of its table's functions, like any other. cc
  * -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
+#include "dpar_halo.h"
 #include "run_oracle.h"
 
 #include "layout_oracle.h"

@@ -11,6 +11,7 @@
  *
  * With -DDEVICE_MEMORY all arrays lie in memory that the CPU does not reach, and kernels are
  * enqueued there; with -DDEVICE_CUDA that is CUDA's. */
+#include "dpar_spatial.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"

@@ -5,6 +5,7 @@
  *
  *   ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
  *   mpirun -np 4 ddp                     built with -DUSE_MPI */
+#include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"

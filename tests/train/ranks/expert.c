@@ -10,6 +10,7 @@
  *
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
+#include "dpar_train.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #define free device_free

@@ -10,6 +10,7 @@
  *
  *   fsdp [processes|threads] [ranks]     without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
+#include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_CUDA
 #define FEW 1 /* stand-ins take their time */

@@ -6,6 +6,7 @@
  *
  *   gpt [processes|threads] [ranks]
  *   mpirun -np 4 gpt                         built with -DUSE_MPI */
+#include "dpar_train.h"
 #include "rank_program.h"
 
 #define GPT_DOUBLE

@@ -10,6 +10,7 @@
  *
  * With -DDEVICE_MEMORY activations, gradients and messages lie in memory that the CPU does not
  * reach, and what the callbacks compute is enqueued there; with -DDEVICE_CUDA that is CUDA's. */
+#include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"

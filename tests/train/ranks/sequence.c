@@ -8,6 +8,7 @@
  *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
  *   sequence long [ranks]                    more layers by lot
  *   mpirun -np 4 sequence                    built with -DUSE_MPI */
+#include "dpar_spatial.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"

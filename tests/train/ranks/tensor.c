@@ -7,6 +7,7 @@
  *
  *   tensor [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 tensor                     built with -DUSE_MPI */
+#include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"

@@ -7,6 +7,8 @@
  *
  *   wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
  *   mpirun -np 4 wire                     built with -DUSE_MPI */
+#include "dpar_cost.h"
+#include "dpar_train.h"
 #include "rank_program.h"
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
