@@ -22,7 +22,7 @@
 
 enum { MICROS = 16, WIDE = 8, WORDS = 13, CHAIN = 32, STEPS = 2 };
 #ifdef DEVICE_MEMORY
-enum { MOST_MICROS = 8, CASES = 8 * 12 };
+enum { MOST_MICROS = 12, CASES = 12 * 12 };
 #else
 enum { MOST_MICROS = MICROS, CASES = 16 * 12 };
 #endif
