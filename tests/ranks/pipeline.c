@@ -915,6 +915,9 @@ static void whole(job *j, const dpar_pipeline_options *o)
         j->ran = 0;
         st = (dpar_status)ON_DEVICE(dpar_pipeline_run(j->p, j->step == j->steps - 1, &why));
         CHECK_INT(st, DPAR_OK);
+        if (st != DPAR_OK) {
+            printf("%s\n", why.text);
+        }
         if (o->start != NULL) {
             look_at_times(j, o->start, o->end);
         }
@@ -1527,6 +1530,10 @@ static int everything(dpar_comm *c, void *arg)
         cases += of_rule;
     }
     CHECK(cases >= CASES || failures() > 0);
+    if (failures() > 0) { /* a communicator that is broken fails all that follows */
+        fflush(stdout);
+        return 1;
+    }
     for (micros = 0; micros < 5 && failures() == 0; micros++) {
         const int32_t rules[5] = {DPAR_GPIPE, DPAR_1F1B, DPAR_INTERLEAVED, DPAR_ZB_H1, DPAR_ZBV};
         dressed_case(c, rules[micros], (micros + c->size) % 2);
