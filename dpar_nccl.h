@@ -27,8 +27,11 @@
  * Order: one stream runs the operations of all communicators of a process in the order in which
  * they were posted: on all ranks the same order over all communicators, not only in each. Messages
  * that are posted one by one begin together, at this rank's next collective, batch, wait or test:
- * all that were posted by then neither wait for each other nor for later ones. A batch is one
- * group.
+ * all that were posted by then do not wait for later ones. A batch is one group. Of a group NCCL
+ * takes the first message to and from each rank together; on one channel the second ones begin when
+ * all of these are through, and so on. That holds up nobody where both sides post the same messages
+ * together; where one side posts apart what the other posts together, let a group have one message
+ * to and one from each rank.
  *
  * Messages have no tags. Within what begins together those to one rank go by tag, those of one tag
  * as posted: so the two sides meet whatever order they name neighbours in, when tags on both sides

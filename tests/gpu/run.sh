@@ -328,6 +328,13 @@ one() {
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
+    strict) # all orders of pipelines, and the other strategies, where NCCL has one channel
+        export FAKE_CUDA_GUARD=0 FAKE_NCCL_STRICT=1
+        for n in 1 2 3 4; do run "pipeline, $n ranks, messages in batches" "$bin/pipeline" processes $n; done
+        for each in $rank_tests; do
+            [ "$each" = pipeline ] || run "$each, messages in batches" "$bin/$each" processes $((2 + seed))
+        done
+        ;;
     *) FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
     esac
 }
@@ -336,7 +343,7 @@ case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7
 case " $programs " in
 *' planet '*)
     for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
+    items="$items strict:0 strict:2 sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 big:0 gpu_kernels:1" ;; esac

@@ -23,7 +23,7 @@
 
 enum { MICROS = 16, WIDE = 8, WORDS = 13, CHAIN = 32, STEPS = 2 };
 #ifdef DEVICE_MEMORY
-enum { MOST_MICROS = 8, CASES = 8 * 12 };
+enum { MOST_MICROS = 12, CASES = 12 * 12 };
 #else
 enum { MOST_MICROS = MICROS, CASES = 16 * 12 };
 #endif
@@ -916,6 +916,9 @@ static void whole(job *j, const dpar_pipeline_options *o)
         j->ran = 0;
         st = (dpar_status)ON_DEVICE(dpar_pipeline_run(j->p, j->step == j->steps - 1, &why));
         CHECK_INT(st, DPAR_OK);
+        if (st != DPAR_OK) {
+            printf("%s\n", why.text);
+        }
         if (o->start != NULL) {
             look_at_times(j, o->start, o->end);
         }
@@ -1524,6 +1527,10 @@ static int everything(dpar_comm *c, void *arg)
         cases += of_rule;
     }
     CHECK(cases >= CASES || failures() > 0);
+    if (failures() > 0) { /* a communicator that is broken fails all that follows */
+        fflush(stdout);
+        return 1;
+    }
     for (micros = 0; micros < 5 && failures() == 0; micros++) {
         const int32_t rules[5] = {DPAR_GPIPE, DPAR_1F1B, DPAR_INTERLEAVED, DPAR_ZB_H1, DPAR_ZBV};
         dressed_case(c, rules[micros], (micros + c->size) % 2);
