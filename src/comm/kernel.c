@@ -612,9 +612,16 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
     }
 }
 
-/* Sums of gradients are what training waits for: those have loops of their own, and of two ranks
- * on one node, whose pointers stay in registers. */
+/* Sums of gradients are what training waits for: those have loops of their own. */
 #define DPARI_KERN_SUM(name, type)                                                                 \
+    DPARI_APART void name(const dpari_kern_job *job)                                               \
+    {                                                                                              \
+        dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);                         \
+    }
+
+/* Of two ranks on one node, besides, whose pointers stay in registers: pays where an element takes
+ * few instructions. */
+#define DPARI_KERN_SUM_TWO(name, type)                                                             \
     DPARI_APART void name(const dpari_kern_job *job)                                               \
     {                                                                                              \
         void *out[2];                                                                              \
@@ -634,10 +641,10 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
         }                                                                                          \
     }
 
-DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
-DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
+DPARI_KERN_SUM_TWO(dpari_kern_sum_f32, DPAR_F32)
+DPARI_KERN_SUM_TWO(dpari_kern_sum_f64, DPAR_F64)
+DPARI_KERN_SUM_TWO(dpari_kern_sum_bf16, DPAR_BF16)
 DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
-DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
 DPARI_KERN_SUM(dpari_kern_sum_through_bf16, DPARI_KERN_THROUGH(DPAR_BF16))
 DPARI_KERN_SUM(dpari_kern_sum_through_f16, DPARI_KERN_THROUGH(DPAR_F16))
 
