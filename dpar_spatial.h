@@ -1827,7 +1827,7 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
 
 /* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
-/* A tile's points for mem.h; none where it has none. */
+/* A tile's points for layers.h; none where it has none. */
 static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
 {
     unsigned char *data = (unsigned char *)t->data;

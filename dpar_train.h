@@ -9747,13 +9747,30 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* Posts the messages from action k on, as many as stand there together; *next: behind them. */
+/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
+ * takes a second one to a rank only when the first one from it has come, which that rank may give
+ * only when it has the second. */
+static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
+{
+    const dpar_action *a = &p->list[k];
+    const int32_t kind =
+        a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? (int32_t)DPAR_SEND : (int32_t)DPAR_RECV;
+    int32_t i = 0;
+    while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
+        i++;
+    }
+    return i == n && n < DPARI_PL_BATCH;
+}
+
+/* Posts the messages from action k on, as many as stand there and may go together; *next: behind
+ * them. */
 static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
     int32_t n = 0;
     dpar_status st;
-    while (k + n < p->actions && n < DPARI_PL_BATCH && dpari_pl_is_message(p->list[k + n].kind)) {
+    while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
+           dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
         if (p->o.start != NULL) {
             p->o.start[k + n] = dpari_pl_now(p);

@@ -87,8 +87,8 @@ typedef struct store {
 typedef struct trainer {
     const settings *s;
     dpar_comm *world;
-    dpar_mem mem; /* what computes in the memory that the model is in */
-    dpar_mem_layers layers;
+    dpar_mem mem;              /* what computes in the memory that the model is in */
+    dpar_mem_layers of_layers; /* the same for layers and optimizers */
     dpar_mesh mesh, view;
     int32_t at[5]; /* this rank's coordinates: pp, replicate, shard, cp, tp */
     dpar_comm *comm[MOST_COMMS], *pp;
@@ -1019,7 +1019,7 @@ static dpar_status add_squares(const trainer *t, const void *in, int64_t count, 
     q.type = type;
     q.add = 1;
     q.sum = sum;
-    return t->layers.squares(t->mem.ctx, &q);
+    return t->of_layers.squares(t->mem.ctx, &q);
 }
 
 /* Of the gradients of a store, of what tensor-parallel ranks hold several times the first copy. */
@@ -1096,7 +1096,7 @@ static dpar_status update(trainer *t, store *s, double rate, double factor)
         o.t = s->steps;
         o.rate = rate;
         o.factor = factor;
-        st = t->layers.optimize(t->mem.ctx, &o);
+        st = t->of_layers.optimize(t->mem.ctx, &o);
     }
     return st;
 }
@@ -1433,7 +1433,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     t->s = s;
     t->world = world;
     t->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
-    t->layers =
+    t->of_layers =
         t->mem.layers != NULL ? *(const dpar_mem_layers *)t->mem.layers : dpar_mem_host_layers();
     st = open_all(t);
     if (anyone(world, st != DPAR_OK)) {

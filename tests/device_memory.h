@@ -2,10 +2,10 @@
 /* device_memory - memory that the CPU does not reach, for tests of strategies that have no device:
  * pages that are there twice. The rank's own pointers name the first mapping, which may be touched
  * while the test computes and not while the library does (ON_DEVICE(call)): a direct touch ends
- * the test by SIGSEGV. The table of mem.h and the engine go to the second one. What the table is
- * given waits in a queue until something orders it: an operation of the communicator, `wait`, the
- * end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of CUDA, and NCCL.
- */
+ * the test by SIGSEGV. The tables of mem.h and layers.h and the engine go to the second one. What
+ * they are given waits in a queue until something orders it: an operation of the communicator,
+ * `wait`, the end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of CUDA,
+ * and NCCL. */
 #ifndef DPAR_DEVICE_MEMORY_H
 #define DPAR_DEVICE_MEMORY_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem - memory that the CPU does not reach, a device's say: all that dpar asks of it. Whoever has
- * such memory fills the table in (dpar_cuda.h does); dpar calls it from the thread that calls dpar.
- * dpar_mem_host gives the table of the host's memory: what each function is to compute.
+/* mem - memory that the CPU does not reach, a device's say: what communicators and halos ask of it
+ * (layers of training ask for more: layers.h). Whoever has such memory fills the table in
+ * (dpar_cuda.h does); dpar calls it from the thread that calls dpar. dpar_mem_host gives the table
+ * of the host's memory: what each function is to compute.
  *
  * An operation takes one struct, which lies in the host's memory and is read before the function
  * returns, as are the arrays of boxes and spans. What its pointers name is device memory, or host

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kernels: each operation of dpar_cuda.h's table against the host's (dpar_mem_host, which
- * tests/comm/mem.c compares with scalar loops), on random numbers of all types: odd sizes,
- * unaligned pointers, NaN and Inf, sizes of 0, outputs between guards. Equal bits where mem.h
- * promises them, else within some units in the last place of f64, or f32 where results are that.
+/* kernels: each operation of dpar_cuda.h's tables against the host's (dpar_mem_host and
+ * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops), on random
+ * numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs between
+ * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last place of f64, or f32 where results are that.
  * Then index math past 2^31 as pure functions, errors, launch counts, graphs.
  *
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl

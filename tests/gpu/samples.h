@@ -51,7 +51,7 @@ static double read_at(const void *at, int64_t i, int32_t type)
     return table.span(table.ctx, &one, 1) == DPAR_OK ? wide : (double)NAN;
 }
 
-/* The F32 whose halves are a BF16 and the rest of it: mem.h, optimize. */
+/* The F32 whose halves are a BF16 and the rest of it: layers.h, optimize. */
 static float whole_of(const void *high, const void *low, int64_t i)
 {
     const uint32_t bits = ((uint32_t)((const uint16_t *)high)[i] << 16) +
