@@ -35,7 +35,7 @@
 #ifndef DPAR_CUDA_H
 #define DPAR_CUDA_H
 
-#include "dpar.h"
+#include "dpar_train.h"
 
 #ifdef __cplusplus
 extern "C" {
