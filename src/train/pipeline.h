@@ -3,7 +3,7 @@
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
- *     dpar_order_make(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
  *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
