@@ -61,7 +61,7 @@ static dpar_status list_read(dpar_schedule *s, const char *csv, size_t n, int ch
 {
     static int64_t memory[1 << 14];
     dpar_why why;
-    dpar_status st = read_list(s, csv, n, chain, memory, (int64_t)sizeof memory, &why);
+    dpar_status st = read_csv(s, csv, n, chain, memory, (int64_t)sizeof memory, &why);
     if (st != DPAR_OK) {
         printf("%s\n", why.text);
     }

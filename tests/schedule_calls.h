@@ -19,13 +19,13 @@ static DPARI_UNUSED dpar_schedule_text text_of_list(const char *text, size_t n, 
     return in;
 }
 
-static DPARI_UNUSED int64_t read_list_bytes(const char *text, size_t n, dpar_why *why)
+static DPARI_UNUSED int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
 {
     const dpar_schedule_text in = text_of_list(text, n, 0);
     return dpar_schedule_read_bytes(&in, why);
 }
 
-static DPARI_UNUSED dpar_status read_list(dpar_schedule *s, const char *text, size_t n,
+static DPARI_UNUSED dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
                                           int32_t chain, void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_schedule_text in = text_of_list(text, n, chain);

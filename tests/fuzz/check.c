@@ -117,12 +117,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 8) {
         return 0;
     }
-    bytes = read_list_bytes(text, size - 8, NULL);
+    bytes = read_csv_bytes(text, size - 8, NULL);
     if (bytes < 0) {
         return 0;
     }
     mem = room(bytes);
-    if (read_list(&s, text, size - 8, data[0] % 5, mem, bytes, NULL) == DPAR_OK) {
+    if (read_csv(&s, text, size - 8, data[0] % 5, mem, bytes, NULL) == DPAR_OK) {
         s.slices = 1 + data[1] % 3;
         n = s.begin[s.ranks];
         if (data[2] % 4 == 1 && n > 0) { /* two bytes of the actions, anything at all */

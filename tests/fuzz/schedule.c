@@ -179,15 +179,15 @@ static void check_text(const char *text, size_t n)
 {
     dpar_schedule s, again;
     dpar_text t;
-    int64_t bytes = read_list_bytes(text, n, NULL);
+    int64_t bytes = read_csv_bytes(text, n, NULL);
     void *mem = get(bytes), *more = get(bytes);
     char *written = (char *)malloc(4 * n + 64);
     if (mem != NULL && more != NULL && written != NULL &&
-        read_list(&s, text, n, 0, mem, bytes, NULL) == DPAR_OK) {
+        read_csv(&s, text, n, 0, mem, bytes, NULL) == DPAR_OK) {
         dpar_text_init(&t, written, 4 * n + 64);
         dpar_schedule_write(&s, "\n", &t);
         must(t.used < 4 * n + 64);
-        must(read_list(&again, written, t.used, 0, more, bytes, NULL) == DPAR_OK);
+        must(read_csv(&again, written, t.used, 0, more, bytes, NULL) == DPAR_OK);
         must(memcmp(mem, more, (size_t)bytes) == 0 && again.micros == s.micros);
         if (s.ranks < 100) {
             check_passes(&s);

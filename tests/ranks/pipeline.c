@@ -11,9 +11,9 @@
  * With -DDEVICE_MEMORY activations, gradients and messages lie in memory that the CPU does not
  * reach, and what the callbacks compute is enqueued there; with -DDEVICE_CUDA that is CUDA's. */
 #include "rank_program.h"
+#include "schedule_calls.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
-#include "schedule_calls.h"
 #else
 #define ON_DEVICE(call) (call)
 #endif
@@ -1305,9 +1305,9 @@ static const char without[] = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 static void read_list(list *l, const char *text)
 {
     dpar_why why;
-    const int64_t bytes = read_list_bytes(text, strlen(text), &why);
+    const int64_t bytes = read_csv_bytes(text, strlen(text), &why);
     l->mem = zeroed(bytes);
-    CHECK_INT(read_list(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
+    CHECK_INT(read_csv(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
 static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t less, dpar_why *why)

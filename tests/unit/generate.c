@@ -319,7 +319,7 @@ static void test_files(void)
         int32_t rank;
         int64_t k, at = 0;
         snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", reference[i].file);
-        CHECK_INT(read_list(&r, text, load(path), s.chain, other_memory, sizeof other_memory, &why),
+        CHECK_INT(read_csv(&r, text, load(path), s.chain, other_memory, sizeof other_memory, &why),
                   DPAR_OK);
         CHECK_INT(s.ranks, r.ranks);
         CHECK_INT(s.stages, r.stages);

@@ -19,7 +19,7 @@ static int64_t memory[ROOM / 8], first[ROOM / 8], third[ROOM / 8];
 static void read_text(dpar_schedule *s, size_t n, int32_t chain, int64_t *mem)
 {
     dpar_why why;
-    CHECK_INT(read_list(s, text, n, chain, mem, ROOM, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, text, n, chain, mem, ROOM, &why), DPAR_OK);
 }
 
 static dpar_schedule read_file(const char *name, int32_t chain)

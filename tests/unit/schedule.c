@@ -34,8 +34,8 @@ static void test_files(void)
         dpar_schedule s;
         dpar_text t;
         dpar_why why;
-        CHECK(read_list_bytes(text, n, &why) <= (int64_t)sizeof memory);
-        CHECK_INT(read_list(&s, text, n, file[k].chain, memory, sizeof memory, &why), DPAR_OK);
+        CHECK(read_csv_bytes(text, n, &why) <= (int64_t)sizeof memory);
+        CHECK_INT(read_csv(&s, text, n, file[k].chain, memory, sizeof memory, &why), DPAR_OK);
         CHECK_INT(s.ranks, file[k].ranks);
         CHECK_INT(s.stages, file[k].stages);
         CHECK_INT(s.micros, file[k].micros);
@@ -61,10 +61,10 @@ static void refused(const char *csv, dpar_status st, const char *sentence)
     }
     memcpy(exact, csv, n);
     memset(&s, 77, sizeof s);
-    CHECK_INT(read_list(&s, exact, n, 0, memory, sizeof memory, &why), st);
+    CHECK_INT(read_csv(&s, exact, n, 0, memory, sizeof memory, &why), st);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(s.ranks, 77 * 0x1010101); /* nothing was written */
-    CHECK_INT(read_list(&s, exact, n, 0, memory, sizeof memory, NULL), st);
+    CHECK_INT(read_csv(&s, exact, n, 0, memory, sizeof memory, NULL), st);
     free(exact);
 }
 
@@ -104,12 +104,12 @@ static void test_refusals(void)
     refused("0F0\n2F0\n", DPAR_E_ARG, "stage 1 is on no rank, stage 2 on rank 1");
     refused("0F0,0RECV_F0\n1F0\n", DPAR_E_ARG, "0RECV_F0: stage 0 ends its chain");
     refused("0F0,0SEND_F0,1F0\n", DPAR_E_ARG, "0SEND_F0: stage 1 is on the same rank");
-    CHECK_INT(read_list(&s, "0F0\n1F0\n2F0\n", 12, 2, memory, sizeof memory, &why), DPAR_E_ARG);
+    CHECK_INT(read_csv(&s, "0F0\n1F0\n2F0\n", 12, 2, memory, sizeof memory, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "chains of 2 stages do not divide 3 stages");
-    CHECK_INT(read_list_bytes("0F0\n", 4, NULL), 2 * 8 + 8 + 2);
-    CHECK_INT(read_list(&s, "0F0\n", 4, 0, memory, 25, &why), DPAR_E_ROOM);
+    CHECK_INT(read_csv_bytes("0F0\n", 4, NULL), 2 * 8 + 8 + 2);
+    CHECK_INT(read_csv(&s, "0F0\n", 4, 0, memory, 25, &why), DPAR_E_ROOM);
     CHECK_TEXT(why.text, "1 actions on 1 ranks take 26 bytes, there are 25");
-    CHECK_INT(read_list_bytes("0F0x", 4, &why), -1);
+    CHECK_INT(read_csv_bytes("0F0x", 4, &why), -1);
 }
 
 /* Blanks, CRLF, comments, empty lines and cells, no newline at the end. */
@@ -126,7 +126,7 @@ static void test_forms(void)
     dpar_schedule s;
     dpar_text t;
     dpar_why why;
-    CHECK_INT(read_list(&s, csv, sizeof csv - 1, 0, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(&s, csv, sizeof csv - 1, 0, memory, sizeof memory, &why), DPAR_OK);
     CHECK_INT(s.ranks, 4);
     CHECK_INT(s.begin[1], 7);
     CHECK_INT(s.begin[2], 7);

@@ -187,7 +187,7 @@ static void timed(const char *text, int32_t chain)
     static char known[MOST];
     int64_t k, went = 1;
     int32_t r;
-    CHECK_INT(read_list(&plan, text, strlen(text), chain, memory, sizeof memory, NULL), 0);
+    CHECK_INT(read_csv(&plan, text, strlen(text), chain, memory, sizeof memory, NULL), 0);
     memset(known, 0, sizeof known);
     while (went) {
         went = 0;
@@ -643,7 +643,7 @@ static void test_trace_lanes(void)
     dpar_gantt g;
     dpar_text t;
     dpar_why why;
-    CHECK_INT(read_list(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
+    CHECK_INT(read_csv(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
     g.schedule = &s;
     g.start = start;
     g.end = end;

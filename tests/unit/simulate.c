@@ -32,7 +32,7 @@ static void load(dpar_schedule *s, const char *name, int32_t chain, int32_t slic
 {
     const size_t n = data_lines(name, text, sizeof text);
     dpar_why why;
-    CHECK_INT(read_list(s, text, n, chain, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, text, n, chain, memory, sizeof memory, &why), DPAR_OK);
     s->slices = slices;
 }
 
@@ -1164,7 +1164,7 @@ static void test_random(void)
 static void small(dpar_schedule *s, const char *csv, int32_t chain)
 {
     dpar_why why;
-    CHECK_INT(read_list(s, csv, strlen(csv), chain, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, csv, strlen(csv), chain, memory, sizeof memory, &why), DPAR_OK);
 }
 
 static void refuses(const dpar_schedule *s, const dpar_times *t, dpar_status st, const char *says)
