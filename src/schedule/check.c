@@ -1078,18 +1078,16 @@ DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar
     return dpari_proof_run(&w, how->stuck);
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
-                                         void *mem, int64_t bytes, dpar_why *why)
+/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
+                                          int64_t bytes, dpar_why *why)
 {
-    const int32_t transport = how != NULL ? how->transport : DPAR_TRANSPORT_NONE;
-    const int32_t flags =
-        (how != NULL ? how->flags : 0) | (transport != DPAR_TRANSPORT_NONE ? DPAR_CHECK_TAGGED : 0);
     dpar_status st;
-    if (transport < 0 || transport >= DPAR_TRANSPORTS) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", transport, DPAR_TRANSPORTS - 1, 0,
-                         0);
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
+                         DPAR_TRANSPORTS - 1, 0, 0);
     }
-    if (transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
         return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
                          0, 0);
     }
@@ -1106,8 +1104,20 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_chec
         return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
                          s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
     }
-    st = dpari_proof_rules(s, flags, mem, why);
-    return st == DPAR_OK && transport != DPAR_TRANSPORT_NONE
-               ? dpari_proof_transport(s, how, mem, why)
-               : st;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
+{
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    dpar_status st = dpari_proof_asked(s, how, bytes, why);
+    if (st == DPAR_OK) {
+        st = dpari_proof_rules(s,
+                               run           ? how->flags | DPAR_CHECK_TAGGED
+                               : how != NULL ? how->flags
+                                             : 0,
+                               mem, why);
+    }
+    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
 }
