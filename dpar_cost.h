@@ -15,49 +15,6 @@
 #ifndef DPAR_COST_H
 #define DPAR_COST_H
 
-/* ==== cost/json.h ==== */
-
-/* json - a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
- * nesting at most 64 deep, O(1) state. Errors name line and column. */
-
-enum {
-    DPAR_JSON_END,
-    DPAR_JSON_OBJECT,     /* '{' */
-    DPAR_JSON_OBJECT_END, /* '}' */
-    DPAR_JSON_ARRAY,      /* '[' */
-    DPAR_JSON_ARRAY_END,  /* ']' */
-    DPAR_JSON_STRING,
-    DPAR_JSON_NUMBER,
-    DPAR_JSON_TRUE,
-    DPAR_JSON_FALSE,
-    DPAR_JSON_NULL
-};
-
-typedef struct dpar_json {
-    const char *text; /* not copied; must outlive the reader */
-    size_t bytes;
-    size_t at;
-    uint64_t objects; /* bit d: is level d an object? */
-    int32_t depth;
-    int32_t expect; /* private */
-} dpar_json;
-
-typedef struct dpar_json_item {
-    int32_t kind;
-    int32_t depth;   /* of the value: 0 for the outermost */
-    const char *key; /* inside an object, else NULL; raw bytes between the quotes */
-    size_t key_length;
-    const char *string; /* raw bytes between the quotes, escapes unresolved (but checked) */
-    size_t length;
-    double number;
-} dpar_json_item;
-
-/* Begins to read; nothing is checked yet. O(1). */
-DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes);
-/* The next item; kind DPAR_JSON_END after the outermost value and blanks. E_PARSE with line and
- * column otherwise. O(length of the item). */
-DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why);
-
 /* ==== cost/cluster.h ==== */
 
 /* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
@@ -130,18 +87,18 @@ typedef struct dpar_cluster {
     char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
-/* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the
- * end); not case-sensitive. E_UNKNOWN names the nearest. */
-DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why);
-DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why);
-DPAR_API const char *dpar_gpu_name(int32_t index);
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
+/* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
+ * the machine "1:NAME" (dpar_cluster_read). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
+DPAR_API const char *dpar_gpu_name(int32_t index);
 
 /* The default constants of a generation, with source, date and error bars. */
-DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation);
-/* "gemm", "attention", "hbm", "launch_us", "link_share", ... and back; NULL / -1 unknown. */
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
+/* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
+ * for a number that is none. */
 DPAR_API const char *dpar_calibration_name(int32_t which);
-DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
 
 /* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
  * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
@@ -153,62 +110,31 @@ DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
  * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
  * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
  * sentence; *c is written only on success. */
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
-                                        dpar_why *why);
-
-/* Is the description usable? Every number positive where it must be, none NaN. */
-DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+                                       dpar_why *why);
 
 /* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
  * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
  * machine without NICs. *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
-/* nodes * gpus_per_node. */
-DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c);
-
 /* ==== cost/collective.h ==== */
 
-/* collective - what a collective costs: the textbook formulas, NCCL's own tuner, and the model of
- * the real machine that the planner uses. Seconds; bytes are those of the FULL vector (nccl-tests'
- * "size": all-gather's output, reduce-scatter's input, all-to-all's buffer of one rank). */
+/* collective - what a collective costs on a real machine: the model that the planner uses. Seconds;
+ * bytes are those of the FULL vector (nccl-tests' "size": all-gather's output, reduce-scatter's
+ * input, all-to-all's buffer of one rank). A textbook's ring all-reduce of n ranks takes
+ * 2 (n-1)/n * bytes / Bps; nccl-tests' bus bandwidth is bytes / time times 2 (n-1)/n for an
+ * all-reduce, (n-1)/n for gathers, scatters and all-to-all. */
 
+/* What was found the cheapest. */
 enum {
     DPAR_ALG_RING,
-    DPAR_ALG_RECURSIVE_DOUBLING,
-    DPAR_ALG_RECURSIVE_HALVING,
-    DPAR_ALG_RABENSEIFNER,
-    DPAR_ALG_BINOMIAL,
-    DPAR_ALG_BRUCK,
     DPAR_ALG_PAIRWISE,
-    DPAR_ALG_SCATTER_DOUBLING, /* broadcast: scatter + recursive-doubling all-gather */
-    DPAR_ALG_SCATTER_RING,     /* broadcast: scatter + ring all-gather */
-    DPAR_ALG_CHAIN,            /* pipelined chain with the best number of pieces */
-    DPAR_ALG_TREE,             /* pipelined double binary tree */
-    DPAR_ALG_IN_SWITCH,        /* NVLS, SHARP */
-    DPAR_ALG_DISSEMINATION,
+    DPAR_ALG_TREE,
+    DPAR_ALG_IN_SWITCH,    /* NVLS, SHARP */
     DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
     DPAR_ALGS
 };
-
-/* "ring", ...; "?" for a number that is none. Static text. */
-DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
-
-/* The ring all-reduce of the textbooks: 2 (n-1)/n * bytes / Bps, 0 for n = 1. It is exactly that:
- * no latency, no saturation. (28 GB, 8 ranks, 600 GB/s: 0.0817 s, although 600 is NVLink's two-way
- * figure.) */
-DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
-
-/* alpha-beta-gamma cost of one algorithm on n ranks (MPICH's comments; Thakur, Rabenseifner, Gropp
- * 2005; HIERARCHICAL is the predictor's alone, which knows the nodes): alpha seconds a message,
- * beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when the pair does not exist or the
- * algorithm is not defined for this n; *seconds untouched then. */
-DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta, double gamma,
-                                              double *seconds);
-
-/* nccl-tests' bus bandwidth factor: bytes/time * factor = bus bandwidth. */
-DPAR_API double dpar_bus_factor(int32_t kind, int32_t n);
 
 /* A group of ranks as it lies on the machine. */
 typedef struct dpar_group {
@@ -220,7 +146,7 @@ typedef struct dpar_group {
 
 typedef struct dpar_collective_cost {
     double seconds;
-    int32_t algorithm;
+    int32_t algorithm; /* DPAR_ALG_* */
     double link_bytes; /* sent by a GPU over the in-node links */
     double nic_bytes;  /* sent by a GPU over the NICs */
     double nic_Bps;    /* what the group gets of the NICs, a GPU */
@@ -230,7 +156,7 @@ typedef struct dpar_collective_cost {
 /* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
  * groups together fill the machine; where they do not lie alike (4 ranks on nodes of 6) it is one
  * that straddles two nodes, as the slowest paces the others. O(1). */
-DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride);
+DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride);
 
 /* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
  * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
@@ -239,17 +165,8 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
  * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
  * published tables: tests/cost/collective.c prints them. A kind that is none costs nothing. O(1),
  * about 50 ns. */
-DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
-
-/* NCCL 2.30's tuner (src/graph/tuning.cc): its own prediction of the time of each algorithm and
- * protocol, and the best. A bar and a tie-breaker, not the predictor: it exists to rank, and is
- * 7-32 % off as a clock. All-reduce, all-gather, reduce-scatter, broadcast, reduce. *seconds and
- * the names of the winner; E_UNKNOWN for a chip or kind that it has no table for, size 1 or bytes <
- * 0. */
-DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                     double bytes, double *seconds, const char **algorithm,
-                                     const char **protocol);
 
 /* ==== cost/workload.h ==== */
 
@@ -282,6 +199,9 @@ enum {
     DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
+
+/* Which activations are dropped and computed again in the backward. */
+enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
 
 /* When its saved activation is dropped and computed again. */
 enum {
@@ -366,24 +286,6 @@ typedef struct dpar_workload {
     double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
-/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others; of its experts alone. */
-DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer);
-DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer);
-/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation
- * (DPAR_RECOMPUTE_*, strategy.h). 0 for a layer that is none. */
-DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). 0 for a layer
- * that is none. */
-DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer);
-/* Index of the class whose single layer has the most parameters. */
-DPAR_API int32_t dpar_workload_largest(const dpar_workload *w);
-/* Counts in order, shapes positive and finite, parameters below 2^62. */
-DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why);
-
-/* ==== cost/models.h ==== */
-
-/* models - builds a workload from a description: presets, text, Hugging Face config.json. */
-
 enum {
     DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
     DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
@@ -421,38 +323,38 @@ typedef struct dpar_model {
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
-/* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest,
- * *m is written on success only. O(presets x letters).
- * dpar_model_name(i) lists them, NULL past the end. */
-DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why);
+/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers (zero
+ * heads, hidden not divisible by heads, ...); *w is undefined then. O(layer classes). */
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
+                                        dpar_why *why);
+
+/* ==== cost/models.h ==== */
+
+/* models - models by name and from text: presets, settings, Hugging Face config.json. */
+
+/* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
+ * the nearest; *m is written on success only. O(presets x letters). */
+DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
+/* Their names: index 0..n-1; NULL past the end. */
 DPAR_API const char *dpar_model_name(int32_t index);
 
-/* A model from text: "PRESET[,key=value...]" or "FAMILY:key=value,...":
+/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face config.json
+ * (whose first character is a '{'):
  *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
  *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
- * Preset names in any case; keys are the field names above; seq=32k is 32768; image=224 is square;
- * also attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled. E_PARSE for a setting, E_UNKNOWN for a preset or family, with
- * a sentence; *m is written on success only. O(bytes). */
-DPAR_API dpar_status dpar_model_parse(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
-
-/* A model from the text of a Hugging Face config.json (transformers; MoE and MLA families too).
- * Unknown members are skipped. E_PARSE where it is no JSON or a needed member is missing or of
- * another kind, E_RANGE for a number outside 0 .. 2^31 - 1, E_UNKNOWN for a model_type that is not
- * modelled, each named; *m is written on success only. O(bytes). */
-DPAR_API dpar_status dpar_model_read_config(dpar_model *m, const char *json, size_t bytes,
-                                            dpar_why *why);
-
-/* The workload of a model. seq > 0 overrides m->seq. E_ARG with the numbers (zero heads, hidden not
- * divisible by heads, ...); *w is undefined then. O(layer classes). */
-DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *m, int32_t seq,
-                                         dpar_why *why);
+ * Preset names in any case; keys are the field names of dpar_model; seq=32k is 32768; image=224 is
+ * square; also attention=unfused|flash1|flash, stack=megatron|core|torch|compiled. E_PARSE for a
+ * setting, E_UNKNOWN for a preset or family, with a sentence.
+ * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE
+ * where it is no JSON or a needed member is missing or of another kind, E_RANGE for a number
+ * outside 0 .. 2^31 - 1, E_UNKNOWN for a model_type that is not modelled, each named.
+ * *m is written on success only. O(bytes). */
+DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
 /* ==== cost/strategy.h ==== */
 
 /* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
 
-enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
 enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
 enum {
@@ -479,6 +381,7 @@ typedef struct dpar_recipe {
  * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
  * one). E_UNKNOWN lists them. */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+/* Their names: index 0..n-1; NULL past the end. */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
@@ -500,11 +403,8 @@ typedef struct dpar_strategy {
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
-DPAR_API dpar_strategy dpar_strategy_default(void);
-/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
- * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
- * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. */
+DPAR_API void dpar_strategy_init(dpar_strategy *s);
+/* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
     DPAR_FIELD_TP,
     DPAR_FIELD_SP,
@@ -527,15 +427,19 @@ enum {
     DPAR_FIELD_TILES,
     DPAR_FIELDS
 };
-DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
-                                         uint32_t *named, dpar_why *why);
-DPAR_API const char *dpar_recompute_name(int32_t recompute);
-DPAR_API const char *dpar_schedule_name(int32_t schedule);
-DPAR_API const char *dpar_cp_name(int32_t cp_kind);
-DPAR_API const char *dpar_stack_name(int32_t stack);
-DPAR_API const char *dpar_attention_name(int32_t attention);
 
-/* Ranks that the strategy uses; 0 when a degree is below 1 or the product passes 2^31 - 1. */
+/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
+ * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
+ * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. */
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why);
+/* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
+ * out. */
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
+
+/* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
+ * product passes 2^31 - 1. */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
 /* Everything that is asked at once. */
@@ -564,16 +468,25 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
+/* "degree", "tp-heads", ...; "?" for a number that is none. */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
-/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
- * be NULL) says which. global_batch 0: any. O(1). */
-DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                         int64_t global_batch, int32_t *rule, dpar_why *why);
+/* What ranks send for. */
+enum {
+    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
+    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
+    DPAR_TRAFFIC_CP,
+    DPAR_TRAFFIC_EP,
+    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
+    DPAR_TRAFFIC_HALO,
+    DPAR_TRAFFICS
+};
 
 /* ==== cost/memory.h ==== */
 
-/* memory - bytes a rank, by term and by stage. */
+/* memory - bytes a rank, by term. ZeRO divides the bytes of a parameter over its ranks: from stage
+ * 1 on master and moments, from 2 on gradients, from 3 on weights (Rajbhandari 2020). Formulas and
+ * their sources: memory.c. */
 
 enum {
     DPAR_MEM_WEIGHTS,
@@ -606,63 +519,28 @@ typedef struct dpar_memory {
 /* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
-/* Bytes of one pipeline rank, by term, into m->term, total, ...; m->worst is that rank. rank of
- * 0..pp-1; a rank outside is taken as the nearest one. O(layer classes). */
-DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                   dpar_memory *m);
-
-/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
- * offloaded by all GPUs of a node into the node's memory. */
-DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
-
-/* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
- * O(layer classes). Formulas and their sources: memory.c. */
-DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-
-/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
- */
-DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
-
-/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
- * schedule; 0 for a rank, degree or schedule that is none. */
-DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                               int32_t micro_batches);
-
 /* ==== cost/traffic.h ==== */
 
 /* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
  * the run wing count (dpar_comm.sent), to the byte. */
 
-enum {
-    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
-    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
-    DPAR_TRAFFIC_CP,
-    DPAR_TRAFFIC_EP,
-    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
-    DPAR_TRAFFIC_HALO,
-    DPAR_TRAFFICS
-};
-
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
  * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* messages: DPAR_SEND_RECV */
+    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
     double total;
 } dpar_traffic;
 
-/* "dp", ...; "?" for a number that is none. Static text. */
-DPAR_API const char *dpar_traffic_name(int32_t what);
-
 /* The traffic of one step, each operation counted as dpar_call_sent counts it (comm.h): by the n
  * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
- * of the full vector S, a message S. The calls are those that dpar_step_of prices, and what is too
- * small to be priced. Whole numbers, exact, where degrees divide what they cut:
+ * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
+ * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
  *
  *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
  *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
  *           and weights gathered twice a micro-batch; without a pipeline less the two units that
  *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
- *           dpar_step_of counts them). Replicas: an all-reduce of the shards.
+ *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
  *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
  *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
  *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
@@ -681,13 +559,22 @@ DPAR_API const char *dpar_traffic_name(int32_t what);
  * unit equal: dpar_ddp_bucket, dpar_fsdp_shard say by how much. Nor what runs ask for beside a step
  * of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
  * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
- * second copy of the weights in DualPipe. The strategy must have passed dpar_strategy_check.
+ * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
  * O(pp x layer classes). */
-DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 
 /* ==== cost/step.h ==== */
 
-/* step - the time of a training step (or of a solver's time steps), by term. */
+/* step - the time of a training step (or of a solver's time steps), by term.
+ *
+ * Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise work:
+ * bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019, 2022),
+ * ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by dpar_collective_predict;
+ * bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024) for theirs;
+ * optimizer: bytes of Adam. Each rule with its source: price.c, step.c.
+ *
+ * Three numbers go by "bubble" for p stages and m micro-batches of equal cost: the overhead over
+ * the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it, m/(m+p-1). */
 
 enum {
     DPAR_TIME_FORWARD,
@@ -730,25 +617,6 @@ typedef struct dpar_step {
 /* "forward", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_time_name(int32_t term);
 
-/* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes), about
- * 150 ns. Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise
- * work: bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019,
- * 2022), ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by
- * dpar_collective_cost_of; bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe
- * (2024) for theirs; optimizer: bytes of Adam. Each rule with its source: price.c, step.c. */
-DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
-
-/* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
- * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). 0 for a p or
- * m below 1. */
-DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
-DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
-DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);
-/* GPipe's makespan for forward f and backward b: (p-1) f + m (f+b) + (p-1) b. */
-DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b);
-/* throughput(n) / (n * throughput(1)) */
-DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n);
-
 /* ==== cost/calibrate.h ==== */
 
 /* calibrate - fits the constants of a machine to a user's own measurements, with error bars. */
@@ -772,8 +640,9 @@ typedef struct dpar_measurement {
  * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
  * and finite, or no constants; *cal is written only on success. Never judge with rows that were
  * used here. */
-DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
-                                    uint32_t which, double *mean_error, dpar_why *why);
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why);
 
 /* ==== cost/planner.h ==== */
 
@@ -783,13 +652,16 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* dpar_memory_fits */
+    int32_t fits; /* its upper figure into the GPU, what is offloaded into the node's memory */
 } dpar_plan;
 
-/* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
- * not legal; E_MEMORY (with *plan written) when it does not fit. */
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
-                                  dpar_plan *plan, int32_t *rule, dpar_why *why);
+/* Prices one configuration: is it legal, what does it hold, how long is its step? E_DIVIDE, E_ARG,
+ * ... with a sentence when it is not legal, and *rule (may be NULL) says which rule it breaks;
+ * E_MEMORY (with *plan written) when it does not fit. global_batch 0: any. O(layer classes), about
+ * 300 ns. */
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+                                     int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                     dpar_why *why);
 
 /* How much is walked. */
 enum {
@@ -807,6 +679,7 @@ enum {
     DPAR_SPACE_WHOLE
 };
 
+/* What is searched. Zero-initialise it: all of the cluster, a free batch, the usual space. */
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
     int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
@@ -814,6 +687,10 @@ typedef struct dpar_search {
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
     double memory_bytes;   /* limit a GPU; 0: what the GPU has */
+    /* dpar_planner alone: where its plans go, filled as it walks. */
+    dpar_plan *top;   /* [top_room]: best first; may be NULL */
+    dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
+    int32_t top_room, front_room;
 } dpar_search;
 
 /* Why a good-looking neighbour of the winner was not taken. */
@@ -838,22 +715,19 @@ typedef struct dpar_planner {
     int64_t rejected[DPAR_RULES]; /* configurations by the rule they break; MEMORY: priced ones */
     int64_t cut;                  /* legal, unpriced: their compute alone is slower than all kept */
     int64_t walked;               /* evaluated + cut + rejected by other rules than MEMORY */
+    double progress;              /* share of the space behind the walk, 0..1 */
     int64_t state[64];            /* private: where the walk is */
     double layers[DPAR_MAX_LAYERS * 32]; /* private: their prices, shared by many configurations */
 } dpar_planner;
 
-/* Begins a search; top and front are filled as it goes (front may be NULL). E_ARG, E_RANGE with a
- * sentence for a job or a search that cannot be. The cluster must have search->gpus GPUs already.
- */
+/* Makes a search ready. E_ARG, E_RANGE with a sentence for a job or a search that cannot be. The
+ * cluster must have search->gpus GPUs already. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
-                                       dpar_plan *front, int32_t front_room, dpar_why *why);
+                                       const dpar_search *search, dpar_why *why);
 /* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
  * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
  * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
-/* Share of the space behind the walk, 0..1. */
-DPAR_API double dpar_planner_progress(const dpar_planner *p);
 
 /* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
  * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
@@ -865,9 +739,9 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
 /* The legal configuration nearest to `s` (memory apart): fewest and smallest changes, a change of a
  * degree counting as its ratio. `s` itself when it is legal. E_NONE if none is near: then *why says
  * what is wrong with `s`. About 200 checks. */
-DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
-                                        int64_t global_batch, dpar_strategy *near_one,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, dpar_strategy *near_one,
+                                           dpar_why *why);
 
 /* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
  * node, then whole nodes. First a size that is enough is looked for (each number of nodes up to 32,
@@ -875,10 +749,14 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
  * global_batch 0 (free) unless it must be kept: a fixed one forbids the sizes that do not divide
  * it. A cluster without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when
  * most_gpus are not enough. Some tenths of a ms a size in the usual space. */
-DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
-                                           int32_t most_gpus, dpar_plan *plan, dpar_why *why);
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
-/* One strategy in words, as an engineer would put it: names (DDP, FSDP, HSDP, TP, PP, SP, domain
+/* ==== cost/recommend.h ==== */
+
+/* recommend - one strategy in words, as an engineer would put it, and why. */
+
+/* Its parts: names (DDP, FSDP, HSDP, TP, PP, SP, domain
  * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
  * warnings of common mistakes. */
 enum {
@@ -904,8 +782,8 @@ typedef struct dpar_advice {
  * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
  * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
  * 30 searches: milliseconds. */
-DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
-                                    dpar_advice *advice, dpar_why *why);
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why);
 
 /* ==== cost/halo_cost.h ==== */
 
@@ -922,7 +800,7 @@ typedef struct dpar_halo_rates {
 } dpar_halo_rates;
 
 /* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. */
-DPAR_API dpar_halo_rates dpar_halo_rates_default(void);
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* The exchange. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {
@@ -968,8 +846,8 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
 
 /* ==== cost/plan_show.h ==== */
 
-/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON,
- * CSV, SVG. Pure text into a dpar_text: no I/O. */
+/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
+ * JSON, SVG. Pure text into a dpar_text: no I/O. */
 
 /* What is shown: the job, the plans (best first) and what the search said. */
 typedef struct dpar_report {
@@ -988,21 +866,22 @@ typedef struct dpar_report {
     int32_t colour;            /* 1: ANSI colours */
 } dpar_report;
 
-/* "tp=8,sp=1,pp=4,dp=2,...": what dpar_strategy_parse reads back; defaults are left out. */
-DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s);
-/* The table: strategy, GB a GPU with a bar against capacity, step time with a bar by term, tokens/s
- * and MFU. About 150 columns wide. */
-DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r);
-/* The first plan in full: every term of memory and time, bytes on the wires, why not its
- * neighbours. */
-DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r);
-/* One JSON object: plans, recommendation (with advice), rejected, evaluated, seconds, assumptions.
- * Always valid JSON. */
-DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r);
-/* One line a plan, with a header line. */
-DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r);
-/* A self-contained picture: time by term, memory against capacity, the Pareto front. */
-DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
+enum {
+    DPAR_REPORT_TEXT, /* a table: strategy, GB a GPU with a bar against capacity, step time with a
+                         bar by term, tokens/s and MFU. About 150 columns wide */
+    DPAR_REPORT_EXPLAIN, /* the first plan in full: every term of memory and time, bytes on the
+                            wires, why not its neighbours */
+    DPAR_REPORT_CSV,     /* one line a plan, with a header line */
+    DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
+                            seconds, assumptions. Always valid JSON */
+    DPAR_REPORT_SVG      /* a self-contained picture: time by term, memory against capacity, the
+                            Pareto front */
+};
+
+/* Appends the report. E_ARG with a sentence, and nothing is written, for a format that is none.
+ * O(plans). */
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+                                    dpar_why *why);
 
 #endif /* DPAR_COST_H */
 
@@ -1012,25 +891,107 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
     !defined(DPAR_COST_IMPLEMENTATION_DONE)
 #define DPAR_COST_IMPLEMENTATION_DONE
 
+/* ==== cost/inner.h ==== */
+
+/* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
+
+/* cluster.c */
+
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
+{
+    return c->nodes * c->gpus_per_node;
+}
+
+/* Is the description usable? Every number positive where it must be, none NaN. */
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+
+/* workload.c */
+
+/* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
+DPARI_API const char *dpari_stack_name(int32_t stack);
+DPARI_API const char *dpari_attention_name(int32_t attention);
+/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
+/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
+ * layer that is none. */
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+/* Index of the class whose single layer has the most parameters. */
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
+/* Counts in order, shapes positive and finite, parameters below 2^62. */
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+
+/* strategy.c */
+
+DPARI_API const char *dpari_recompute_name(int32_t recompute);
+DPARI_API const char *dpari_cp_name(int32_t cp_kind);
+/* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
+ * be NULL) says which. global_batch 0: any. O(1). */
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why);
+
+/* ==== cost/json.h ==== */
+
+/* json - private: a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
+ * nesting at most 64 deep, O(1) state. Errors name line and column. */
+
+enum {
+    DPARI_JSON_END,
+    DPARI_JSON_OBJECT,     /* '{' */
+    DPARI_JSON_OBJECT_END, /* '}' */
+    DPARI_JSON_ARRAY,      /* '[' */
+    DPARI_JSON_ARRAY_END,  /* ']' */
+    DPARI_JSON_STRING,
+    DPARI_JSON_NUMBER,
+    DPARI_JSON_TRUE,
+    DPARI_JSON_FALSE,
+    DPARI_JSON_NULL
+};
+
+typedef struct dpari_json {
+    const char *text; /* not copied; must outlive the reader */
+    size_t bytes;
+    size_t at;
+    uint64_t objects; /* bit d: is level d an object? */
+    int32_t depth;
+    int32_t expect; /* private */
+} dpari_json;
+
+typedef struct dpari_json_item {
+    int32_t kind;
+    int32_t depth;   /* of the value: 0 for the outermost */
+    const char *key; /* inside an object, else NULL; raw bytes between the quotes */
+    size_t key_length;
+    const char *string; /* raw bytes between the quotes, escapes unresolved (but checked) */
+    size_t length;
+    double number;
+} dpari_json_item;
+
+/* Begins to read; nothing is checked yet. O(1). */
+DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
+/* The next item; kind DPARI_JSON_END after the outermost value and blanks. E_PARSE with line and
+ * column otherwise. O(length of the item). */
+DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
+
 /* ==== cost/price.h ==== */
 
-/* price - private: what memory, step and planner share. Layers are priced first, then stages, then
- * the step; each level depends on fewer options than the one before, so the planner keeps a level
- * while it walks the options of the next. */
+/* price - private: layers are priced first, then stages, then (terms.h) memory and step; each level
+ * depends on fewer options than the one before, so the planner keeps a level while it walks the
+ * options of the next. */
 
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
-/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
-
-/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
-DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
-
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
-/* What is called while something is priced, for dpar_traffic_of; NULL elsewhere. Bytes of all
+/* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
  * `ranks` ranks of a stage. */
 typedef struct dpari_tally {
     double ranks;
@@ -1095,10 +1056,6 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
 /* Are the first and the last chunk on different ranks? */
 DPARI_API int dpari_ends_apart(const dpar_strategy *s);
-/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally);
-
 /* The ranks that can be the worst: first, second, last, and with blocks of several classes those
  * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
  * schedule, recompute, recompute_layers. */
@@ -1115,11 +1072,43 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 
 /* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
 DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
-/* The rest: dp, shard, zero, micro_batches, offload, overlap. */
+
+/* ==== cost/terms.h ==== */
+
+/* terms - private: the memory and the time of a strategy whose stages are priced. */
+
+/* memory.c */
+
+/* Memory of the rank that needs the most. What differs in dp, shard, zero, micro_batches, offload
+ * and overlap alone has the same stages. */
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
+/* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
+/* Bytes of one pipeline rank; m->worst is that rank. rank of 0..pp-1; a rank outside is taken as
+ * the nearest one. O(layer classes). */
+DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                 dpar_memory *m);
+/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
+ * offloaded by all GPUs of a node into the node's memory. */
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
+ */
+DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
+ * schedule; 0 for a rank, degree or schedule that is none. */
+DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                 int32_t micro_batches);
+
+/* step.c */
+
 DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, dpar_step *t);
+/* The same from the start. The strategy must have passed dpari_strategy_check. */
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally);
 
 /* ==== cost/json.c ==== */
 
@@ -1133,7 +1122,7 @@ enum {
     DPARI_JSON_NOTHING      /* after the outermost value */
 };
 
-DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
+DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
 {
     dpari_zero(j, sizeof(*j));
     j->text = text;
@@ -1141,7 +1130,7 @@ DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
     j->expect = DPARI_JSON_VALUE;
 }
 
-static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char *what)
+static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
     size_t i;
@@ -1153,7 +1142,7 @@ static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char
                           line, column, 0, 0);
 }
 
-static void dpari_json_blanks(dpar_json *j)
+static void dpari_json_blanks(dpari_json *j)
 {
     while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
                                 j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
@@ -1167,7 +1156,7 @@ static int dpari_json_hex(char c)
 }
 
 /* At a backslash: the length of the escape, 0 when it is none. */
-static size_t dpari_json_escape(const dpar_json *j)
+static size_t dpari_json_escape(const dpari_json *j)
 {
     size_t i;
     char c;
@@ -1188,7 +1177,7 @@ static size_t dpari_json_escape(const dpar_json *j)
 }
 
 /* At the opening quote; leaves `at` behind the closing one. */
-static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dpar_why *why)
+static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
     size_t start = ++j->at;
     while (j->at < j->bytes && j->text[j->at] != '"') {
@@ -1214,7 +1203,7 @@ static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dp
     return DPAR_OK;
 }
 
-static size_t dpari_json_digits(const dpar_json *j, size_t at)
+static size_t dpari_json_digits(const dpari_json *j, size_t at)
 {
     size_t n = 0;
     while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
@@ -1223,7 +1212,7 @@ static size_t dpari_json_digits(const dpar_json *j, size_t at)
     return n;
 }
 
-static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
     if (n == 0 || (n > 1 && j->text[at] == '0')) {
@@ -1246,20 +1235,20 @@ static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_wh
         }
         at += n;
     }
-    item->kind = DPAR_JSON_NUMBER;
+    item->kind = DPARI_JSON_NUMBER;
     (void)dpar_text_read(j->text + start, at - start, &item->number);
     j->at = at;
     return DPAR_OK;
 }
 
-static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     static const char word[3][8] = {"true", "false", "null"};
     int32_t i;
     for (i = 0; i < 3; i++) {
         size_t n = dpari_length(word[i]);
         if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
-            item->kind = DPAR_JSON_TRUE + i;
+            item->kind = DPARI_JSON_TRUE + i;
             j->at += n;
             return DPAR_OK;
         }
@@ -1267,18 +1256,18 @@ static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why 
     return dpari_json_fail(j, why, "a value was expected");
 }
 
-static void dpari_json_after_value(dpar_json *j)
+static void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
-static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
         return dpari_json_fail(j, why, "nested more than 64 deep");
     }
-    item->kind = object ? DPAR_JSON_OBJECT : DPAR_JSON_ARRAY;
+    item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
     j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
     j->depth++;
@@ -1287,14 +1276,14 @@ static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why 
     return DPAR_OK;
 }
 
-static int dpari_json_in_object(const dpar_json *j)
+static int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
 
-static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
+static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
 {
-    item->kind = dpari_json_in_object(j) ? DPAR_JSON_OBJECT_END : DPAR_JSON_ARRAY_END;
+    item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
     j->depth--;
     item->depth = j->depth;
     j->at++;
@@ -1302,7 +1291,7 @@ static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
     return DPAR_OK;
 }
 
-static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
     char c;
@@ -1316,7 +1305,7 @@ static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why
         return dpari_json_open(j, item, why);
     }
     if (c == '"') {
-        item->kind = DPAR_JSON_STRING;
+        item->kind = DPARI_JSON_STRING;
         st = dpari_json_string(j, &item->string, &item->length, why);
     } else if (c == '-' || (c >= '0' && c <= '9')) {
         st = dpari_json_number(j, item, why);
@@ -1327,7 +1316,7 @@ static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why
     return st;
 }
 
-static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
     if (j->text[j->at] != '"') {
@@ -1349,7 +1338,7 @@ static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *
 }
 
 /* Between two values of an array or object, or before its end. */
-static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
+static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
     if (j->text[j->at] != ',') {
@@ -1362,13 +1351,13 @@ static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
     return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
 }
 
-static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     char close = dpari_json_in_object(j) ? '}' : ']';
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
-        item->kind = DPAR_JSON_END;
+        item->kind = DPARI_JSON_END;
         return j->at == j->bytes ? DPAR_OK
                                  : dpari_json_fail(j, why, "more text after the end of the value");
     }
@@ -1387,10 +1376,10 @@ static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why 
     return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
 }
 
-DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    dpar_json after = *j;
-    dpar_json_item found;
+    dpari_json after = *j;
+    dpari_json_item found;
     dpar_status st;
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
@@ -1578,7 +1567,7 @@ DPAR_API const char *dpar_calibration_name(int32_t which)
     return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
 }
 
-DPAR_API int32_t dpar_calibration_find(const char *name, size_t length)
+static int32_t dpari_calibration_find(const char *name, size_t length)
 {
     int32_t i;
     for (i = 0; i < DPAR_CALS; i++) {
@@ -1600,7 +1589,8 @@ static double dpari_cal_unit(int32_t which)
 }
 
 /* Which of them measurements set (bits by DPAR_CAL_*): taken for good to 10 %, about as far as the
- * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibrate fits them.
+ * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
+ * them.
  */
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
@@ -1611,7 +1601,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     0};
 
-DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation)
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
     int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
@@ -1722,11 +1712,6 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
     return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
 }
 
-DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why)
-{
-    return dpari_gpu_slice(gpu, name, dpari_length(name), why);
-}
-
 /* The chip's row; -1 when it is none. */
 static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 {
@@ -1746,7 +1731,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
-    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpar_calibration_init(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     c->nodes = nodes;
     c->gpus_per_node = per_node;
@@ -1796,7 +1781,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
-DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
 {
     return dpari_cluster_slice(c, name, dpari_length(name), why);
 }
@@ -1901,7 +1886,7 @@ static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t
         dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
         return DPAR_OK;
     }
-    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpar_calibration_init(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     dpari_cluster_transport(c, dpari_machine[machine].transport);
     return DPAR_OK;
@@ -1966,7 +1951,7 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
     while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
         key++;
     }
-    cal = dpar_calibration_find(s, k);
+    cal = dpari_calibration_find(s, k);
     if (key == DPARI_KEYS && cal < 0) {
         return dpari_cluster_no_key(s, k, why);
     }
@@ -2152,8 +2137,8 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
+                                       dpar_why *why)
 {
     dpar_cluster c;
     dpar_status st;
@@ -2164,7 +2149,7 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
         st = dpari_cluster_read(&c, text, bytes, 1, why);
     }
     if (st == DPAR_OK) {
-        st = dpar_cluster_check(&c, why);
+        st = dpari_cluster_check(&c, why);
     }
     if (st == DPAR_OK) {
         *cluster = c;
@@ -2183,11 +2168,6 @@ static int dpari_positive(double v, double limit)
 static int dpari_not_negative(double v)
 {
     return v >= 0.0 && v <= 1e18;
-}
-
-DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
-{
-    return c->nodes * c->gpus_per_node;
 }
 
 static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
@@ -2219,7 +2199,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
@@ -2251,7 +2231,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
         return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
     }
     if (c->gpus_per_node < 1) {
-        return dpar_cluster_check(c, why);
+        return dpari_cluster_check(c, why);
     }
     if (gpus < c->gpus_per_node) {
         int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
@@ -2264,7 +2244,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
     } else {
         sized.nodes = gpus / c->gpus_per_node;
     }
-    st = dpar_cluster_check(&sized, why);
+    st = dpari_cluster_check(&sized, why);
     if (st == DPAR_OK) {
         *c = sized;
     }
@@ -2273,186 +2253,22 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
 
 /* ==== cost/collective.c ==== */
 
-DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
-{
-    static const char name[DPAR_ALGS][20] = {
-        "ring",  "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
-        "bruck", "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
-        "tree",  "in-switch",          "dissemination",     "hierarchical"};
-    return algorithm >= 0 && algorithm < DPAR_ALGS ? name[algorithm] : "?";
-}
-
-DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps)
-{
-    return n > 1 && Bps > 0.0 ? 2.0 * (n - 1.0) / n * bytes / Bps : 0.0;
-}
-
-DPAR_API double dpar_bus_factor(int32_t kind, int32_t n)
-{
-    double p = n;
-    if (n < 2) {
-        return 1.0;
-    }
-    switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (p - 1.0) / p;
-    case DPAR_ALL_GATHER:
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_GATHER:
-    case DPAR_SCATTER: return (p - 1.0) / p;
-    default: return 1.0;
-    }
-}
-
-/* ---- textbook ------------------------------------------------------------------------------- */
-
-/* The terms every formula is made of. n = bytes, p = ranks, lg = log2 p. */
-typedef struct dpari_terms {
-    double p, lg, up, down; /* log2, rounded up and down */
-    double n, alpha, beta, gamma;
-    int32_t power; /* p is a power of two */
-} dpari_terms;
-
-static double dpari_all_reduce_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_DOUBLING: return t->up * (t->alpha + t->n * (t->beta + t->gamma));
-    case DPAR_ALG_RABENSEIFNER:
-        return t->power
-                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
-                   : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
-                         t->n * (1.0 + part) * t->gamma;
-    case DPAR_ALG_RING:
-        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma;
-    case DPAR_ALG_TREE: return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
-    case DPAR_ALG_IN_SWITCH: return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
-    default: return -1.0;
-    }
-}
-
-static double dpari_gather_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->power ? t->lg * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_ALG_BRUCK: return t->up * t->alpha + t->n * part * t->beta;
-    default: return -1.0;
-    }
-}
-
-static double dpari_scatter_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p, both = t->beta + t->gamma;
-    switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_HALVING:
-        return t->power ? t->lg * t->alpha + t->n * part * both
-                        : (t->down + 2.0) * t->alpha + t->n * (1.0 + part) * both;
-    case DPAR_ALG_PAIRWISE:
-    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * both;
-    case DPAR_ALG_RECURSIVE_DOUBLING: return t->lg * t->alpha + t->n * (t->lg - part) * both;
-    default: return -1.0;
-    }
-}
-
-static double dpari_broadcast_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p, k;
-    switch (algorithm) {
-    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta);
-    case DPAR_ALG_SCATTER_DOUBLING: return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
-    case DPAR_ALG_SCATTER_RING:
-        return (t->lg + t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta;
-    case DPAR_ALG_CHAIN: /* the best number of pieces */
-        k = t->alpha > 0.0 ? dpari_sqrt((t->p - 2.0) * t->n * t->beta / t->alpha) : 1e9;
-        k = k < 1.0 ? 1.0 : k;
-        return (t->p - 2.0 + k) * (t->alpha + t->n / k * t->beta);
-    default: return -1.0;
-    }
-}
-
-static double dpari_reduce_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
-    case DPAR_ALG_RABENSEIFNER:
-        return t->power
-                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
-                   : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
-                         t->n * (1.0 + part) * t->gamma;
-    default: return -1.0;
-    }
-}
-
-static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (kind) {
-    case DPAR_ALL_REDUCE: return dpari_all_reduce_textbook(algorithm, t);
-    case DPAR_ALL_GATHER: return dpari_gather_textbook(algorithm, t);
-    case DPAR_REDUCE_SCATTER: return dpari_scatter_textbook(algorithm, t);
-    case DPAR_BROADCAST: return dpari_broadcast_textbook(algorithm, t);
-    case DPAR_REDUCE: return dpari_reduce_textbook(algorithm, t);
-    case DPAR_ALL_TO_ALL:
-        return algorithm == DPAR_ALG_PAIRWISE ? (t->p - 1.0) * t->alpha + t->n * part * t->beta
-               : algorithm == DPAR_ALG_BRUCK  ? t->lg * t->alpha + 0.5 * t->n * t->lg * t->beta
-                                              : -1.0;
-    case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return algorithm == DPAR_ALG_BINOMIAL ? t->up * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_SEND_RECV: return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
-    default: return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
-    }
-}
-
-DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta, double gamma,
-                                              double *seconds)
-{
-    dpari_terms t;
-    double s;
-    if (n < 1 || kind < 0 || kind >= DPAR_COLLECTIVES || !(bytes >= 0.0) || !(alpha >= 0.0) ||
-        !(beta >= 0.0) || !(gamma >= 0.0)) {
-        return DPAR_E_ARG;
-    }
-    t.p = n;
-    t.lg = dpari_log2(n);
-    t.up = dpari_ceil_log2(n);
-    t.power = ((int32_t)1 << (n > 1 ? dpari_ceil_log2(n) : 0)) == n;
-    t.down = t.power ? t.up : t.up - 1.0;
-    t.n = bytes;
-    t.alpha = alpha;
-    t.beta = beta;
-    t.gamma = gamma;
-    s = dpari_textbook(kind, algorithm, &t);
-    if (s < 0.0) {
-        return DPAR_E_UNKNOWN;
-    }
-    *seconds = n == 1 ? 0.0 : s;
-    return DPAR_OK;
-}
-
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride)
+DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride)
 {
-    dpar_group g;
     int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
-    g.size = n > 0 ? n : 1;
-    span = (int64_t)g.size * apart;
-    g.per_node = apart >= node ? 1 : (int32_t)dpari_least(g.size, dpari_most(1, node / apart));
-    if (dpar_cluster_gpus(c) <= node) {
-        g.per_node = g.size; /* one node holds everything */
-    } else if (g.per_node == g.size && g.size > 1 && node % span != 0) {
-        g.per_node = (g.size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
+    g->size = n > 0 ? n : 1;
+    span = (int64_t)g->size * apart;
+    g->per_node = apart >= node ? 1 : (int32_t)dpari_least(g->size, dpari_most(1, node / apart));
+    if (dpari_cluster_gpus(c) <= node) {
+        g->per_node = g->size; /* one node holds everything */
+    } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
+        g->per_node = (g->size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
     }
-    g.nodes = (int32_t)dpari_ceil_div(g.size, g.per_node);
-    g.sharing = (int32_t)dpari_most(1, node / g.per_node);
-    return g;
+    g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
+    g->sharing = (int32_t)dpari_most(1, node / g->per_node);
 }
 
 /* ---- the predictor -------------------------------------------------------------------------- */
@@ -2715,7 +2531,7 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost)
 {
     dpari_timing t;
@@ -2743,209 +2559,23 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
     }
 }
 
-/* ---- NCCL's tuner --------------------------------------------------------------------------- */
-
-enum {
-    DPARI_TREE,
-    DPARI_RING,
-    DPARI_DIRECT, /* CollNet: SHARP between nodes, every rank of a node at once */
-    DPARI_COLLNET_CHAIN,
-    DPARI_NVLS,
-    DPARI_NVLS_TREE,
-    DPARI_PAT,
-    DPARI_TUNED
-};
-enum { DPARI_LL, DPARI_LL128, DPARI_SIMPLE, DPARI_PROTOCOLS };
-
-/* NCCL 2.30, src/graph/tuning.cc (5067397, 2026-06), by algorithm and protocol, us: base; a hop
- * over NVLink, PCI, the network. */
-static const float dpari_nccl_base[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {6.8f, 14, 8.4f}, {6.6f, 14, 8.4f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {8, 8, 8}};
-static const float dpari_nccl_nvlink[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {0.6f, 1.25f, 4}, {0.6f, 1.9f, 3.4f}, {0, 0, 3.7f}, {0, 0, 2.8f},
-    {0, 0, 25},       {0, 0, 25},         {0, 0, 4}};
-static const float dpari_nccl_pci[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {1, 1.9f, 4}, {1, 2.5f, 5.7f}, {0, 0, 3.7f}, {0, 0, 2.8f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 4}};
-static const float dpari_nccl_net[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {5, 8.5f, 14}, {2.7f, 4, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9f}, {0, 0, 14}};
-/* GB/s caps on 1, 2 and more nodes for Volta, Ampere, Hopper, Blackwell: LL in all, the others a
- * channel. Across nodes LL's row is the processor's: Ampere's stands for AMD, Volta's for Intel. */
-static const float dpari_nccl_ll[4][3] = {
-    {39, 39, 20.4f}, {87.7f, 22.5f, 19}, {141, 45, 35}, {282, 90, 70}};
-static const float dpari_nccl_ring128[4][3] = {
-    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 36.7f}, {40, 40, 40}};
-static const float dpari_nccl_tree128[4][3] = {
-    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 29}, {55.6f, 31.67f, 20}};
-static const float dpari_nccl_tree[4][3] = {
-    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
-static const float dpari_nccl_nvls_tree[4][3] = {
-    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {0, 57.7f, 45.5f}, {0, 96, 80}};
-/* Tree's correction for 64 B * 2^i. */
-static const float dpari_nccl_correct[3][24] = {
-    {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
-     .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1,   1,   1,   1,   1},
-    {1,   1,   1,   1,   1,   .9f, .8f, .8f, .8f, .7f, .6f, .6f,
-     .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1,   1,   1},
-    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f,
-     .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
-
-/* The machine as the tuner sees it. */
-typedef struct dpari_tuner {
-    const dpar_group *g;
-    int32_t generation, column; /* rows and columns of the caps */
-    int32_t pci, kind;
-    double channels, bus; /* GB/s */
-    double steps;         /* of a ring */
-    double bytes;
-} dpari_tuner;
-
-/* What the tuner assumes of a link: 12 GB/s for PCI and for 100 Gb/s of network, and about 0.8 of
- * NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
-static void dpari_tuner_init(dpari_tuner *t, const dpar_cluster *c, const dpar_group *g,
-                             int32_t kind, double bytes)
-{
-    static const float one[4] = {20, 20, 20.6f, 40.1f};
-    double link = t->generation == 3 ? 50e9 : 25e9, n = g->size;
-    t->g = g;
-    t->kind = kind;
-    t->bytes = bytes;
-    t->column = g->nodes <= 2 ? g->nodes - 1 : 2;
-    t->pci = c->link_Bps <= 1.1 * c->gpu.pcie_Bps;
-    t->channels = t->pci ? 1.0 : (double)(int32_t)(c->link_Bps / link + 0.5);
-    t->bus = t->pci ? 12.0 : t->channels * (double)one[t->generation];
-    if (g->nodes > 1) {
-        t->bus = dpari_leastf(t->bus, c->nics * c->nic_Bps * 0.96e-9);
-    }
-    t->steps = kind == DPAR_ALL_REDUCE                                  ? 2.0 * (n - 1.0)
-               : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
-                                                                        : n;
-}
-
-/* Does NCCL have this combination here? */
-static int dpari_tuner_has(const dpari_tuner *t, const dpar_cluster *c, int32_t a, int32_t p)
-{
-    int reduce = t->kind == DPAR_ALL_REDUCE, across = t->g->nodes > 1;
-    int gather = t->kind == DPAR_ALL_GATHER || t->kind == DPAR_REDUCE_SCATTER;
-    int nvls = c->link_reduces && t->generation >= 2 && t->g->per_node > 2;
-    switch (a) {
-    case DPARI_RING: return 1;
-    case DPARI_TREE: return reduce;
-    case DPARI_NVLS:
-        return p == DPARI_SIMPLE && nvls && (reduce || gather) && (!across || c->net_reduces);
-    case DPARI_NVLS_TREE: return p == DPARI_SIMPLE && nvls && reduce && across;
-    case DPARI_PAT: return p == DPARI_SIMPLE && gather && across && t->g->per_node == 1;
-    default: return p == DPARI_SIMPLE && reduce && across && c->net_reduces;
-    }
-}
-
-/* GB/s of the bus: caps, then what each protocol and algorithm leaves of it. */
-static double dpari_tuner_bus(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    int32_t row = t->generation, col = t->column, across = t->g->nodes > 1;
-    double bus = t->bus, ch = t->channels, per = t->g->per_node;
-    double ll = (double)dpari_nccl_ll[across ? (row > 1 ? 1 : row) : row][col];
-    switch (a) {
-    case DPARI_RING:
-        return p == DPARI_LL ? dpari_leastf(ll, 0.5 * bus)
-               : p == DPARI_LL128
-                   ? dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_ring128[row][col])
-                   : bus;
-    case DPARI_TREE:
-        return 0.85 * (p == DPARI_LL ? dpari_leastf(bus / 3.8, ll)
-                       : p == DPARI_LL128
-                           ? dpari_leastf(bus * (across ? 120.0 / 128.0 : 7.0 / 9.0),
-                                          ch * (double)dpari_nccl_tree128[row][col])
-                           : dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_tree[row][col]));
-    case DPARI_NVLS:
-    case DPARI_NVLS_TREE:
-        if (across) {
-            bus *= a == DPARI_NVLS_TREE && t->g->nodes <= 2 ? 2.0 : 1.0;
-            return dpari_leastf(bus, ch * (double)dpari_nccl_nvls_tree[row][col]);
-        }
-        bus *= (row == 2 ? 0.85 : 0.74) * (ch - 1.0) / ch;
-        return bus * (t->kind == DPAR_ALL_REDUCE ? 2.0 : (per - 1.0) / per);
-    case DPARI_PAT: return 0.75 * bus;
-    default: return bus;
-    }
-}
-
-static double dpari_tuner_latency(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    double n = t->g->size, nodes = t->g->nodes, per = t->g->per_node;
-    double link = (double)(t->pci ? dpari_nccl_pci : dpari_nccl_nvlink)[a][p];
-    double net = (double)dpari_nccl_net[t->g->per_node == 1 ? DPARI_TREE : a][p];
-    double crossing = (t->kind == DPAR_ALL_REDUCE ? 2.0 : 1.0) * (nodes - 1.0);
-    double us = (double)dpari_nccl_base[a][p];
-    switch (a) {
-    case DPARI_TREE: return us + 2.0 * ((n / nodes - 1.0) * link + dpari_log2(nodes) * net);
-    case DPARI_DIRECT:
-        return us + 2.0 * (dpari_leastf(1.0, per - 1.0) * link + (per - 1.0) * 0.4) + net;
-    case DPARI_COLLNET_CHAIN: return us + 2.0 * (per - 1.0) * link + net;
-    case DPARI_NVLS: return us + link + (t->g->nodes > 1 ? net : 0.0);
-    case DPARI_NVLS_TREE: return us + link + 2.0 * dpari_log2(nodes) * net;
-    case DPARI_PAT: return us + dpari_log2(nodes) * net / 3.5 + 2.8 * n;
-    default: break;
-    }
-    if (t->g->nodes > 1) { /* the network's own overhead: 1 us, three times under simple */
-        link = dpari_mostf(link, p == DPARI_SIMPLE ? 3.0 : 1.0);
-    }
-    us += (t->steps - crossing) * link + crossing * net;
-    return p == DPARI_SIMPLE && t->g->nodes > 1 && t->kind == DPAR_ALL_REDUCE &&
-                   t->bytes / (t->channels * n) >= 64.0
-               ? us * (t->generation == 0 ? 1.9 : 1.4)
-               : us;
-}
-
-static double dpari_tuner_time(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    double rate = dpari_tuner_bus(t, a, p), size = t->bytes / 64.0;
-    int32_t i = 0;
-    rate *= a == DPARI_RING || a == DPARI_NVLS ? t->g->size / t->steps : 0.5;
-    while (i < 24 && size >= 2.0) {
-        size *= 0.5;
-        i++;
-    }
-    if (a == DPARI_TREE && i < 24) {
-        rate *= (double)dpari_nccl_correct[p][i];
-    }
-    return dpari_tuner_latency(t, a, p) * 1e-6 + t->bytes / (rate * 1e9);
-}
-
-DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                     double bytes, double *seconds, const char **algorithm,
-                                     const char **protocol)
-{
-    static const char name[DPARI_TUNED][16] = {
-        "tree", "ring", "collnet-direct", "collnet-chain", "nvls", "nvls-tree", "pat"};
-    static const char proto[DPARI_PROTOCOLS][8] = {"LL", "LL128", "simple"};
-    dpari_tuner t;
-    int32_t a, p;
-    double best = -1.0;
-    t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
-    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) || kind < 0 ||
-        (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
-        return DPAR_E_UNKNOWN;
-    }
-    dpari_tuner_init(&t, c, g, kind, bytes);
-    for (a = 0; a < DPARI_TUNED; a++) {
-        for (p = 0; p < DPARI_PROTOCOLS; p++) {
-            double s = dpari_tuner_has(&t, c, a, p) ? dpari_tuner_time(&t, a, p) : -1.0;
-            if (s >= 0.0 && (best < 0.0 || s < best)) {
-                best = s;
-                *algorithm = name[a];
-                *protocol = proto[p];
-            }
-        }
-    }
-    *seconds = best;
-    return DPAR_OK;
-}
-
 /* ==== cost/workload.c ==== */
 
 /* ---- sums over the list ---------------------------------------------------------------- */
 
-DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
+DPARI_API const char *dpari_stack_name(int32_t stack)
+{
+    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
+    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+DPARI_API const char *dpari_attention_name(int32_t attention)
+{
+    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
+    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+}
+
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
@@ -2955,18 +2585,7 @@ DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
     return sum;
 }
 
-DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
-{
-    double sum = 0.0;
-    int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
-    }
-    return sum;
-}
-
-DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     double sum = 0.0;
     int32_t i;
@@ -2979,29 +2598,18 @@ DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t 
     return sum;
 }
 
-DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer)
-{
-    double sum = 0.0;
-    int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        sum += 2.0 * op->n * op->k * op->copies * w->layer[layer].tokens;
-    }
-    return sum;
-}
-
-DPAR_API int32_t dpar_workload_largest(const dpar_workload *w)
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
 {
     int32_t i, best = 0;
     for (i = 1; i < w->layers; i++) {
-        if (dpar_layer_params(w, i) > dpar_layer_params(w, best)) {
+        if (dpari_layer_params(w, i) > dpari_layer_params(w, best)) {
             best = i;
         }
     }
     return best;
 }
 
-DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -3016,7 +2624,7 @@ DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
             return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
                              l->count, l->ops, 0);
         }
-        params += dpar_layer_params(w, i) * l->count;
+        params += dpari_layer_params(w, i) * l->count;
     }
     if (!(params >= 0.0) || params > 4e18) {
         return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
@@ -3045,7 +2653,7 @@ static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t k
     return l;
 }
 
-/* Appends an operation to the newest layer; a full table is caught by dpar_workload_check. */
+/* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
@@ -3736,7 +3344,7 @@ static void dpari_workload_totals(dpar_workload *w)
                 plain += f;
             }
         }
-        w->params += dpar_layer_params(w, i) * l->count;
+        w->params += dpari_layer_params(w, i) * l->count;
         w->model_flops_full += plain + attention;
         w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
         w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
@@ -3748,8 +3356,8 @@ static void dpari_workload_totals(dpar_workload *w)
     }
 }
 
-DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *model, int32_t seq,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
+                                        dpar_why *why)
 {
     dpar_model m = *model;
     dpar_status st = dpari_model_complete(&m, seq, why);
@@ -3769,7 +3377,7 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
     default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);
-    return dpar_workload_check(w, why);
+    return dpari_workload_check(w, why);
 }
 
 /* ==== cost/models.c ==== */
@@ -3782,129 +3390,129 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
  * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
  * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
  * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
- * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths. table */
-static const struct {
-    char name[20];
-    char text[200];
-} dpari_preset[] = {
-    {"gpt-1.7b", "gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1"},
-    {"gpt-3.6b", "gpt:layers=30,hidden=3072,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt-7.5b", "gpt:layers=36,hidden=4096,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt-18.4b", "gpt:layers=40,hidden=6144,heads=48,vocab=51200,seq=2048,tied=1"},
-    {"gpt-39.1b", "gpt:layers=48,hidden=8192,heads=64,vocab=51200,seq=2048,tied=1"},
-    {"gpt-76.1b", "gpt:layers=60,hidden=10240,heads=80,vocab=51200,seq=2048,tied=1"},
-    {"gpt-145.6b", "gpt:layers=80,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
-    {"gpt-310.1b", "gpt:layers=96,hidden=16384,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-529.6b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-1008b", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
-    {"gpt-162.2b", "gpt:layers=32,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-5.9b", "gpt:layers=32,hidden=3840,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt3-175b", "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
-    {"gpt-174.6b", "gpt3-175b"},
-    {"megatron-22b", "gpt:layers=48,hidden=6144,heads=64,vocab=51200,seq=2048,tied=1"},
-    {"megatron-530b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"mt-nlg-530b", "gpt-529.6b"},
-    {"megatron-1t", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
-    {"megatron-1b", "gpt:layers=24,hidden=1920,heads=15,vocab=51200,seq=1024,tied=1"},
-    {"megatron-2b", "gpt:layers=30,hidden=2304,heads=18,vocab=51200,seq=1024,tied=1"},
-    {"megatron-4b", "gpt:layers=36,hidden=3072,heads=24,vocab=51200,seq=1024,tied=1"},
-    {"megatron-8b", "gpt:layers=42,hidden=4096,heads=32,vocab=51200,seq=1024,tied=1"},
-    {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
-    {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
-    {"gpt2", "gpt2-125m"},
-    {"gpt2-xl", "gpt2-1.5b"},
-    {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
-    {"mpt-125m",
-     "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-350m",
-     "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-760m",
-     "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-1b",
-     "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-3b",
-     "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-7b",
-     "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-13b",
-     "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-30b",
-     "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-70b",
-     "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
-    {"llama-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=2048"},
-    {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
-    {"llama-65b", "llama:layers=80,hidden=8192,heads=64,ffn=22016,vocab=32000,seq=2048"},
-    {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
-    {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
-    {"llama-2-70b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
-    {"llama-3-8b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b", "llama-3-8b"},
-    {"llama-3.2-1b",
-     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,seq=8192,tied=1"},
-    {"smollm2-360m",
-     "llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,tied=1"},
-    {"llama-3-70b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
-    {"llama-3.1-405b",
-     "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
-    {"mistral-7b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
-    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq="
-                     "4096,experts=8,topk=2"},
-    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq="
-                      "4096,experts=8,topk=2"},
-    {"qwen2.5-72b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
-    {"qwen3-4b", "llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,vocab="
-                 "151936,seq=4096,tied=1"},
-    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
-                  "151936,seq=4096"},
-    {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
-                        "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
-    {"gemma-1.1-2b", "llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
-                     "vocab=256000,seq=8192,tied=1"},
-    {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
-                   "256000,seq=8192,tied=1"},
-    {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
-                    "vocab=256000,seq=8192,tied=1"},
-    {"phi-3-mini", "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096"},
-    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
-                    "expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
-                    "expert_ffn=2048,shared_ffn=2048,dense_layers=3"},
-    {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
-    {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
-    {"vit-3.2b",
-     "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
-    {"dit-xl", "dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8"},
-    {"diffusion-5b",
-     "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
-    {"t5-large", "t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1"},
-    {"t5-11b",
-     "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
-    {"transformer-1b",
-     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
-    {"transformer-1b-128k", "transformer-1b"},
-    {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
-    {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
-                 "torch,element=4"},
-    {"unet-0.25deg",
-     "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
-    {"heat-3d", "grid:512x512x512,fields=1,halo=1,element=8"},
-    {"shallow-water", "grid:3600x1800,fields=3,halo=2,element=8"},
-    {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
+ * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths.
+ *
+ * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
+ * C99 promises 4095 characters of one. */
+static const char dpari_gpts[] =
+    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
+    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
+    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
+    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
+    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
+    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
+    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
+    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
+    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
+    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-174.6b\0gpt3-175b\0"
+    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
+    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "mt-nlg-530b\0gpt-529.6b\0"
+    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
+    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
+    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
+    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
+    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "gpt2\0gpt2-125m\0"
+    "gpt2-xl\0gpt2-1.5b\0"
+    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
+    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
+    "attention=flash1\0"
+    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
+    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
+    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
+    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
+    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
+    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
+    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
+    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+static const char dpari_others[] =
+    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
+    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
+    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
+    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
+    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
+    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-3.1-8b\0llama-3-8b\0"
+    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
+    "seq=8192,tied=1\0"
+    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
+    "tied=1\0"
+    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
+    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
+    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
+    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
+    "seq=4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
+    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
+    "seq=4096\0"
+    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
+    "vocab=151936,seq=4096,tied=1\0"
+    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
+    "vocab=151936,seq=4096\0"
+    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
+    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
+    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
+    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
+    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
+    "out_channels=16\0"
+    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
+    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
+    "tied=1\0"
+    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
+    "seq=131072\0"
+    "transformer-1b-128k\0transformer-1b\0"
+    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "stack=torch,element=4\0"
+    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "stack=torch\0"
+    "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
+    "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
+    "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
 
-enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
+static const char *dpari_behind(const char *text)
+{
+    return text + dpari_length(text) + 1;
+}
+
+/* The row behind `row`; of NULL the first; NULL behind the last. */
+static const char *dpari_preset_next(const char *row)
+{
+    row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
+    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+}
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_PRESETS ? dpari_preset[index].name : NULL;
+    const char *row = index < 0 ? NULL : dpari_preset_next(NULL);
+    for (; row != NULL && index > 0; index--) {
+        row = dpari_preset_next(row);
+    }
+    return row;
 }
 
 /* ---- fields --------------------------------------------------------------------------------- */
@@ -4235,10 +3843,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
     case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpar_attention_name, DPAR_ATTENTIONS,
+        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpar_stack_name, DPAR_STACKS, why);
+        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -4291,23 +3899,20 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    int32_t i, best = 0;
-    for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_spells_any_case(s, n, dpari_preset[i].name)) {
-            const char *text = dpari_preset[i].text;
-            dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
-            dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
+    const char *row, *best = dpari_preset_next(NULL);
+    for (row = best; row != NULL; row = dpari_preset_next(row)) {
+        if (dpari_spells_any_case(s, n, row)) {
+            const char *text = dpari_behind(row);
+            dpar_status st = dpar_model_read(m, text, dpari_length(text), why);
+            dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        if (dpari_model_unlike(s, n, dpari_preset[i].name) <
-            dpari_model_unlike(s, n, dpari_preset[best].name)) {
-            best = i;
-        }
+        best = dpari_model_unlike(s, n, row) < dpari_model_unlike(s, n, best) ? row : best;
     }
-    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, dpari_preset[best].name);
+    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }
 
-DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
@@ -4315,38 +3920,6 @@ DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why
     st = dpari_model_named(&fresh, name, dpari_length(name), why);
     if (st == DPAR_OK) {
         *m = fresh;
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_t bytes,
-                                      dpar_why *why)
-{
-    dpar_model m;
-    dpar_status st;
-    size_t first = 0, colon = 0;
-    dpari_zero(&m, sizeof(m));
-    while (first < bytes && text[first] != ',') {
-        first++;
-    }
-    while (colon < first && text[colon] != ':') {
-        colon++;
-    }
-    if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
-                         0, 0, 0);
-    }
-    if (colon < first) {
-        st = dpari_model_family(&m, text, colon, bytes, why);
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
-    } else {
-        st = dpari_model_named(&m, text, first, why);
-        if (st == DPAR_OK && first < bytes) {
-            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
-        }
-    }
-    if (st == DPAR_OK) {
-        *model = m;
     }
     return st;
 }
@@ -4498,13 +4071,13 @@ typedef struct dpari_config_state {
     size_t type_length;
 } dpari_config_state;
 
-static dpar_status dpari_config_bad(const dpar_json_item *item, dpar_why *why, const char *form)
+static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
                           item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_item *item)
+static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
 {
     const char *key = item->key;
     size_t n = item->key_length;
@@ -4525,16 +4098,16 @@ static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_it
 
 /* Reads one known member. */
 static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
-                                      const dpar_json_item *item, dpar_why *why)
+                                      const dpari_json_item *item, dpar_why *why)
 {
-    int flag = item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE;
-    if (item->kind == DPAR_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+    int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
+    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
         return DPAR_OK;
     }
     if (key >= DPARI_C_FLAGS && !flag) {
         return dpari_config_bad(item, why, "config.json: '@' must be true or false");
     }
-    if (key < DPARI_C_FLAGS && item->kind != DPAR_JSON_NUMBER) {
+    if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
         /* of an image they may be lists, and do not matter to a language model */
         return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
                    ? DPAR_OK
@@ -4546,27 +4119,27 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
                                "config.json: '@' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    c->value[key] = flag ? item->kind == DPAR_JSON_TRUE : (int32_t)item->number;
+    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
     c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
     return DPAR_OK;
 }
 
 /* The language model of a multi-modal one: a member of the outermost object. */
-static int dpari_config_is_inner(const dpar_json_item *item)
+static int dpari_config_is_inner(const dpari_json_item *item)
 {
-    return item->kind == DPAR_JSON_OBJECT && item->key != NULL &&
+    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
            (dpari_spells(item->key, item->key_length, "text_config") ||
             dpari_spells(item->key, item->key_length, "language_config") ||
             dpari_spells(item->key, item->key_length, "llm_config"));
 }
 
-static int dpari_config_begins(const dpar_json_item *item, const char *with)
+static int dpari_config_begins(const dpari_json_item *item, const char *with)
 {
     size_t n = dpari_length(with);
     return item->key_length >= n && dpari_spells(item->key, n, with);
 }
 
-static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_item *item,
+static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
                                        dpar_why *why)
 {
     int32_t i;
@@ -4590,7 +4163,7 @@ static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_it
             return dpari_config_value(c, dpari_config[i].key, item, why);
         }
     }
-    return item->kind == DPAR_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
 }
 
 /* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
@@ -4745,11 +4318,11 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json, size_t bytes,
-                                            dpar_why *why)
+static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
+                                      dpar_why *why)
 {
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
     int32_t i;
@@ -4759,50 +4332,78 @@ DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json,
     }
     c.type = "";
     json += dpari_text_mark(json, bytes, &bytes);
-    dpar_json_init(&j, json, bytes);
+    dpari_json_init(&j, json, bytes);
     do {
-        st = dpar_json_next(&j, &item, why);
+        st = dpari_json_next(&j, &item, why);
         if (st == DPAR_OK) {
             st = dpari_config_member(&c, &item, why);
         }
-    } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
+    } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
+}
+
+/* ---- any of these texts --------------------------------------------------------------------- */
+
+/* Behind a byte order mark and blanks. */
+static int dpari_model_is_json(const char *text, size_t bytes)
+{
+    size_t n = bytes, i = 0;
+    text += dpari_text_mark(text, bytes, &n);
+    while (i < n && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n')) {
+        i++;
+    }
+    return i < n && (text[i] == '{' || text[i] == '[');
+}
+
+DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                     dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    size_t first = 0, colon = 0;
+    dpari_zero(&m, sizeof(m));
+    if (dpari_model_is_json(text, bytes)) {
+        return dpari_model_config(model, text, bytes, why);
+    }
+    while (first < bytes && text[first] != ',') {
+        first++;
+    }
+    while (colon < first && text[colon] != ':') {
+        colon++;
+    }
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
+                         0, 0, 0);
+    }
+    if (colon < first) {
+        st = dpari_model_family(&m, text, colon, bytes, why);
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+    } else {
+        st = dpari_model_named(&m, text, first, why);
+        if (st == DPAR_OK && first < bytes) {
+            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
+        }
+    }
+    if (st == DPAR_OK) {
+        *model = m;
+    }
+    return st;
 }
 
 /* ==== cost/strategy.c ==== */
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPAR_API const char *dpar_recompute_name(int32_t recompute)
+DPARI_API const char *dpari_recompute_name(int32_t recompute)
 {
     static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
     return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
 }
 
-DPAR_API const char *dpar_schedule_name(int32_t schedule)
-{
-    static const char name[DPAR_PRICED_SCHEDULES][16] = {
-        "gpipe", "1f1b",   "interleaved", "breadth-first", "zb-h1",    "zb-2p",
-        "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
-    return schedule >= 0 && schedule < DPAR_PRICED_SCHEDULES ? name[schedule] : "?";
-}
-
-DPAR_API const char *dpar_cp_name(int32_t cp_kind)
+DPARI_API const char *dpari_cp_name(int32_t cp_kind)
 {
     static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
     return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
-}
-
-DPAR_API const char *dpar_stack_name(int32_t stack)
-{
-    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
-    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
-}
-
-DPAR_API const char *dpar_attention_name(int32_t attention)
-{
-    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
-    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
 DPAR_API const char *dpar_rule_name(int32_t rule)
@@ -4862,16 +4463,14 @@ DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-DPAR_API dpar_strategy dpar_strategy_default(void)
+DPAR_API void dpar_strategy_init(dpar_strategy *s)
 {
-    dpar_strategy s;
-    dpari_zero(&s, sizeof(s));
-    s.tp = s.cp = s.dp = s.pp = s.vp = s.ep = s.etp = 1;
-    s.micro_batch = s.micro_batches = 1;
-    s.schedule = DPAR_1F1B;
-    s.overlap = DPAR_OVERLAP_DEFAULT;
-    s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
-    return s;
+    dpari_zero(s, sizeof(*s));
+    s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
+    s->micro_batch = s->micro_batches = 1;
+    s->schedule = DPAR_1F1B;
+    s->overlap = DPAR_OVERLAP_DEFAULT;
+    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
 }
 
 static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
@@ -4996,12 +4595,11 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     int32_t *at;
     switch (field) {
     case DPAR_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
+        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_PRICED_SCHEDULES)) >=
-               0;
+        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) >= 0;
     case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
+        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -5034,8 +4632,8 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
-                                         uint32_t *named, dpar_why *why)
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
     uint32_t seen = 0;
@@ -5079,6 +4677,90 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
         *named = seen;
     }
     return DPAR_OK;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+{
+    dpar_text_char(t, ',');
+    dpar_text_put(t, name);
+    dpar_text_char(t, '=');
+    dpar_text_int(t, v);
+}
+
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+{
+    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
+                                        {"optimizer", "weights", "activations", "nvme"}};
+    int32_t i, n = 0;
+    dpar_text_put(t, name);
+    for (i = 0; i < 3 + offload; i++) {
+        if (bits >> i & 1) {
+            dpar_text_put(t, n++ > 0 ? "+" : "");
+            dpar_text_put(t, word[offload][i]);
+        }
+    }
+    dpar_text_put(t, n == 0 ? "none" : "");
+}
+
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+{
+    dpar_text_int(t, tiles[0]);
+    dpar_text_char(t, 'x');
+    dpar_text_int(t, tiles[1]);
+    if (tiles[2] > 1) {
+        dpar_text_char(t, 'x');
+        dpar_text_int(t, tiles[2]);
+    }
+}
+
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+{
+    dpar_text_put(t, "dp=");
+    dpar_text_int(t, s->dp);
+    if (s->shard > 0 && s->shard < s->dp) {
+        dpari_write_pair(t, "shard", s->shard);
+    }
+    dpari_write_pair(t, "zero", s->zero);
+    dpari_write_pair(t, "tp", s->tp);
+    if (s->tp > 1) {
+        dpari_write_pair(t, "sp", s->sp);
+    }
+    if (s->cp > 1) {
+        dpari_write_pair(t, "cp", s->cp);
+        dpar_text_put(t, ",cp_kind=");
+        dpar_text_put(t, dpari_cp_name(s->cp_kind));
+    }
+    dpari_write_pair(t, "pp", s->pp);
+    if (s->pp > 1) {
+        dpari_write_pair(t, "vp", s->vp);
+        dpar_text_put(t, ",schedule=");
+        dpar_text_put(t, dpar_order_name(s->schedule));
+    }
+    if (s->ep * s->etp > 1) {
+        dpari_write_pair(t, "ep", s->ep);
+        dpari_write_pair(t, "etp", s->etp);
+    }
+    if (s->tiles[0] * s->tiles[1] * s->tiles[2] > 1) {
+        dpar_text_put(t, ",tiles=");
+        dpari_write_tiles(t, s->tiles);
+    }
+    dpari_write_pair(t, "mbs", s->micro_batch);
+    dpari_write_pair(t, "m", s->micro_batches);
+    if (s->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(t, ",recompute=");
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
+    }
+    if (s->recompute_layers > 0) {
+        dpari_write_pair(t, "recompute_layers", s->recompute_layers);
+    }
+    if (s->offload != 0) {
+        dpari_write_bits(t, ",offload=", s->offload, 1);
+    }
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_write_bits(t, ",overlap=", s->overlap, 0);
+    }
 }
 
 /* ---- legality --------------------------------------------------------------------------------*/
@@ -5125,6 +4807,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             s->zero, s->sp, 0);
     }
     return DPAR_OK;
+}
+
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+{
+    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
+           s->tiles[2];
 }
 
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
@@ -5324,11 +5012,11 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                         int64_t global_batch, int32_t *rule, dpar_why *why)
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     const dpar_workload *w = job->work;
-    int32_t ranks = dpar_strategy_ranks(s), gpus = dpar_cluster_gpus(job->cluster);
+    int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
     dpar_status st = dpari_check_degrees(s, rule, why);
     if (st == DPAR_OK) {
         st = dpari_check_tiles(w, s, rule, why);
@@ -5373,7 +5061,7 @@ DPAR_API const char *dpar_memory_name(int32_t term)
     return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
 }
 
-DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
 {
     double n = d > 0 ? d : 1;
     return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
@@ -5384,8 +5072,8 @@ DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t sta
  * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
  * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
  * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
-DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                               int32_t micro_batches)
+DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                 int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
@@ -5408,12 +5096,6 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
 }
 
 /* ---- terms ---------------------------------------------------------------------------------- */
-
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
-{
-    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
-           s->tiles[2];
-}
 
 /* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
  * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
@@ -5453,7 +5135,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
 static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
                                      const dpari_stage *st, dpar_memory *m)
 {
-    double flying = dpar_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
     m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
         double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
@@ -5586,8 +5268,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                   dpar_memory *m)
+DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                 dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -5598,14 +5280,14 @@ DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, 
     m->first = m->last = m->total;
 }
 
-DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -5615,12 +5297,6 @@ DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_m
 }
 
 /* ==== cost/traffic.c ==== */
-
-DPAR_API const char *dpar_traffic_name(int32_t what)
-{
-    static const char name[DPAR_TRAFFICS][8] = {"dp", "tp", "cp", "ep", "pp", "halo"};
-    return what >= 0 && what < DPAR_TRAFFICS ? name[what] : "?";
-}
 
 /* Layers of class i of all stages together, and how many of them run forward once more. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -5745,7 +5421,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     for (i = 0; i < w->layers; i++) {
         send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
         tied |=
-            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpar_layer_params(w, i) < table;
+            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
     dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
@@ -5755,7 +5431,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
 }
 
-DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -5791,31 +5467,6 @@ DPAR_API const char *dpar_time_name(int32_t term)
     return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
 }
 
-DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
-}
-
-DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? ((double)p - 1.0) / ((double)m + (double)p - 1.0) : 0.0;
-}
-
-DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? (double)m / ((double)m + (double)p - 1.0) : 0.0;
-}
-
-DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b)
-{
-    return ((double)p - 1.0) * f + (double)m * (f + b) + ((double)p - 1.0) * b;
-}
-
-DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n)
-{
-    return n > 0 && throughput_1 > 0.0 ? throughput_n / ((double)n * throughput_1) : 0.0;
-}
-
 /* ---- data parallelism ----------------------------------------------------------------------- */
 
 typedef struct dpari_data {
@@ -5831,7 +5482,7 @@ static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t
 {
     dpar_collective_cost c;
     dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
-    dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
+    dpar_collective_predict(job->cluster, g, kind, bytes / calls, &c);
     d->link_bytes += c.link_bytes * calls * times;
     d->nic_bytes += c.nic_bytes * calls * times;
     return c.seconds * calls;
@@ -5848,13 +5499,13 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     if (n <= 1 || params <= 0.0) {
         return;
     }
-    in = dpar_group_place(job->cluster, s->zero == 0 ? n : shard, stride);
+    dpar_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
     if (s->zero == 0) {
         d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
     if (shard < n) { /* HSDP: replicas reduce what the shards hold */
-        across = dpar_group_place(job->cluster, n / shard, stride * shard);
+        dpar_group_init(&across, job->cluster, n / shard, stride * shard);
         d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
     }
     if (shard <= 1) {
@@ -6025,12 +5676,13 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step *t, double times)
 {
-    dpar_group g = dpar_group_place(job->cluster, s->pp, s->tp * s->cp * s->dp);
     dpar_collective_cost c;
+    dpar_group g;
+    dpar_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
     g.nodes = g.per_node < g.size ? 2 : 1;
     g.size = 2;
     g.per_node = g.nodes == 2 ? 1 : 2;
-    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
     t->link_bytes += c.link_bytes * times;
     t->nic_bytes += c.nic_bytes * times;
     return c.seconds;
@@ -6164,7 +5816,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_rates(job, s, stages, t);
 }
 
-DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -6212,7 +5864,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         job.work = rows[i].work;
         job.cluster = &machine;
         job.recipe = rows[i].recipe;
-        dpar_step_of(&job, &rows[i].strategy, &t);
+        dpari_step_of(&job, &rows[i].strategy, &t);
         ratio = t.total / rows[i].seconds;
         weights += rows[i].weight;
         sum +=
@@ -6287,8 +5939,9 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
     }
 }
 
-DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
-                                    uint32_t which, double *mean_error, dpar_why *why)
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why)
 {
     dpar_calibration fit = *cal;
     double factor = 1.5, best;
@@ -6322,1608 +5975,6 @@ DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measuremen
         *mean_error = dpari_cal_error(&fit, rows, n, 1);
     }
     *cal = fit;
-    return DPAR_OK;
-}
-
-/* ==== cost/planner.c ==== */
-
-/* ---- one configuration ---------------------------------------------------------------------- */
-
-/* Tenths of a GB, rounded up. */
-static int64_t dpari_tenths(double bytes)
-{
-    return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
-}
-
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
-                                  dpar_plan *plan, int32_t *rule, dpar_why *why)
-{
-    dpari_layers layers;
-    dpari_stages stages;
-    dpar_status st = dpar_strategy_check(job, s, global_batch, rule, why);
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
-    st = st == DPAR_OK ? dpar_cluster_check(job->cluster, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_price_layers(job, s, &layers);
-    dpari_price_stages(job, s, &layers, &stages);
-    plan->strategy = *s;
-    dpari_price_memory(job, s, &stages, &plan->memory);
-    dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpar_memory_fits(job, &plan->memory, 0.0);
-    if (plan->fits) {
-        return DPAR_OK;
-    }
-    if (rule != NULL) {
-        *rule = DPAR_RULE_MEMORY;
-    }
-    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
-                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
-                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
-    }
-    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
-                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
-}
-
-/* ---- the axes of the walk ------------------------------------------------------------------- */
-
-/* Outer options, one price of the layers each: an odometer over lists of values. */
-enum {
-    DPARI_AXIS_TILES_0,
-    DPARI_AXIS_TILES_1,
-    DPARI_AXIS_TILES_2,
-    DPARI_AXIS_TP,
-    DPARI_AXIS_SP,
-    DPARI_AXIS_CP,
-    DPARI_AXIS_CP_KIND,
-    DPARI_AXIS_EP,
-    DPARI_AXIS_ETP,
-    DPARI_AXIS_OVERLAP_TP,
-    DPARI_AXIS_MICRO_BATCH,
-    DPARI_AXES
-};
-
-/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
- * under which configurations are being counted out (0: they are priced). */
-enum {
-    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
-    DPARI_POSITION = 2 * DPARI_AXES,
-    DPARI_TOTAL,
-    DPARI_NEAREST_BYTES,
-    DPARI_OUT_RULE,
-    DPARI_PRICED /* are the layers of this position? */
-};
-
-static int dpari_fixed(const dpar_search *q, int32_t field)
-{
-    return (q->fixed_fields >> field & 1u) != 0;
-}
-
-/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
-static int32_t dpari_divisor(int32_t n, int32_t index)
-{
-    int32_t d, lower = 0;
-    for (d = 1; d <= n / d; d++) {
-        if (n % d == 0 && lower++ == index) {
-            return d;
-        }
-    }
-    index -= lower;
-    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
-        if (n % d == 0 && d != n / d && index-- == 0) {
-            return n / d;
-        }
-    }
-    return 0;
-}
-
-static int32_t dpari_power(int32_t index, int64_t limit)
-{
-    return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
-}
-
-static int32_t dpari_up_to(int32_t value, int64_t limit)
-{
-    return value <= limit ? value : 0;
-}
-
-/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
-static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
-{
-    if (q->space != DPAR_SPACE_WHOLE) {
-        return dpari_power(index, 64);
-    }
-    return q->global_batch < 1 || q->global_batch > INT32_MAX
-               ? dpari_power(index, 512)
-               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
-}
-
-/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
- * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
-{
-    const dpar_workload *w = p->job.work;
-    const dpar_search *q = &p->search;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
-    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
-    switch (axis) {
-    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
-        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
-    case DPARI_AXIS_TILES_1:
-    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
-    case DPARI_AXIS_TP:
-        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
-                            : once;
-    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
-    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
-    case DPARI_AXIS_CP:
-        if (!sequence) {
-            return once;
-        }
-        if (whole) {
-            return dpari_up_to(dpari_divisor(q->gpus, index),
-                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
-        }
-        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
-    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
-    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
-    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
-    default: return dpari_micro_batch(q, index);
-    }
-}
-
-static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
-{
-    int32_t n = 0;
-    while (dpari_axis_value(p, axis, n) > 0) {
-        n++;
-    }
-    return n > 0 ? n : 1;
-}
-
-/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
- * the axis whose tiles are longest. */
-static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
-{
-    tiles[0] = tiles[1] = tiles[2] = 1;
-    while (parts > 1) {
-        int32_t i, best = 0, rest = parts, prime = 2, d;
-        for (d = 2; d <= rest / d; d++) {
-            while (rest % d == 0 && rest > d) {
-                rest /= d;
-            }
-        }
-        prime = rest;
-        for (i = 1; i < w->dims; i++) {
-            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
-                best = i;
-            }
-        }
-        tiles[best] *= prime;
-        parts /= prime;
-    }
-}
-
-static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
-{
-    int32_t i;
-    if (p->search.space != DPAR_SPACE_WHOLE) {
-        dpari_cut_grid(
-            p->job.work,
-            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
-            s->tiles);
-        return;
-    }
-    for (i = 0; i < 3; i++) {
-        s->tiles[i] =
-            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
-    }
-}
-
-/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
-static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
-{
-    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
-                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
-                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
-    static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
-                                   DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
-                                   DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_search *q = &p->search;
-    const dpar_strategy *f = &q->fixed;
-    const int64_t *at = p->state;
-    int32_t i;
-    for (i = 0; i < 8; i++) {
-        if (dpari_fixed(q, field[i]) &&
-            (at[axis[i]] > 0 ||
-             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
-            return 0;
-        }
-    }
-    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
-        s->tiles[i] = f->tiles[i];
-    }
-    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
-    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
-    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
-    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
-    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
-    return 1;
-}
-
-/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
-static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
-{
-    const dpar_search *q = &p->search;
-    const int64_t *at = p->state;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE;
-    *s = dpar_strategy_default();
-    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
-    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
-    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
-    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
-    if (p->job.work->dims > 0) {
-        dpari_walk_tiles(p, s);
-    }
-    if (!dpari_walk_fixed(p, s)) {
-        return 0;
-    }
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
-    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
-    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
-    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
-    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
-        s->overlap = q->fixed.overlap;
-    } else if (whole && p->job.work->trains) { /* said, never left to the software */
-        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
-    }
-    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
-             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
-}
-
-/* ---- keeping the best ----------------------------------------------------------------------- */
-
-/* Is a better than b? Samples a second; then less memory; then what was found first. */
-static int dpari_better(const dpar_plan *a, const dpar_plan *b)
-{
-    double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
-    if (x > y * (1.0 + 1e-12) || y > x * (1.0 + 1e-12)) {
-        return x > y;
-    }
-    return a->memory.total < b->memory.total * (1.0 - 1e-12);
-}
-
-static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
-{
-    int32_t i;
-    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
-        return;
-    }
-    if (p->tops < p->top_room) {
-        p->tops++;
-    }
-    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
-        p->top[i] = p->top[i - 1];
-    }
-    p->top[i] = *plan;
-}
-
-/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
-static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
-{
-    double rate = plan->step.samples / plan->step.total;
-    int32_t i, k = 0;
-    if (p->front_room < 2) {
-        return;
-    }
-    for (i = 0; i < p->fronts; i++) {
-        const dpar_plan *f = &p->front[i];
-        if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
-            return;
-        }
-    }
-    for (i = 0; i < p->fronts; i++) {
-        const dpar_plan *f = &p->front[i];
-        if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
-            p->front[k++] = *f;
-        }
-    }
-    p->fronts = k;
-    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
-        int32_t drop = 1;
-        double best = -1.0;
-        for (i = 1; i + 1 < p->fronts; i++) {
-            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
-            if (best < 0.0 || gap < best) {
-                best = gap;
-                drop = i;
-            }
-        }
-        for (i = drop; i + 1 < p->fronts; i++) {
-            p->front[i] = p->front[i + 1];
-        }
-        p->fronts--;
-    }
-    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
-        p->front[i] = p->front[i - 1];
-    }
-    p->front[i] = *plan;
-}
-
-/* ---- the inner walk ------------------------------------------------------------------------- */
-
-static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
-{
-    return !dpari_fixed(q, field) || value == fixed;
-}
-
-static double dpari_limit(const dpar_planner *p)
-{
-    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
-}
-
-/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
- * every micro-batch. */
-static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
-{
-    const dpar_search *q = &p->search;
-    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
-        return zero == q->fixed.zero;
-    }
-    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
-                     !p->job.work->trains)) {
-        return 0;
-    }
-    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
-}
-
-/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
-static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
-{
-    const dpar_search *q = &p->search;
-    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
-    int64_t in_node = p->job.cluster->gpus_per_node / together;
-    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
-        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
-    }
-    if (k == 0) {
-        return s->dp;
-    }
-    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
-                                                                                 : 0;
-}
-
-static int32_t dpari_walk_offloads(const dpar_planner *p)
-{
-    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
-                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
-               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
-               : 1;
-}
-
-/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
-static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
-{
-    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
-           : k < 8                                     ? k
-                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
-}
-
-/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
-static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
-{
-    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
-        return 1;
-    }
-    return s->pp > 1 ? 4 : 2;
-}
-
-/* How many configurations the data level holds. */
-static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
-{
-    dpar_strategy s = *outer;
-    int64_t n = 0;
-    for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (dpari_walk_zero(p, &s, s.zero)) {
-            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
-        }
-    }
-    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
-}
-
-/* Counts configurations out, by the rule that cut them. */
-static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
-{
-    p->rejected[rule] += n;
-    p->walked += n;
-}
-
-/* What does not fit, and what came nearest. */
-static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
-{
-    double limit = dpari_limit(p), bytes = m->upper;
-    int64_t mb;
-    if (bytes <= limit) { /* the host is what is too small */
-        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
-    }
-    mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
-    p->rejected[DPAR_RULE_MEMORY]++;
-    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
-        p->state[DPARI_NEAREST_BYTES] = mb;
-    }
-}
-
-/* Prices what differs in overlap only: the memory once, the time of each. */
-static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
-                             const dpari_stages *stages)
-{
-    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
-    dpar_plan plan;
-    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
-    plan.strategy = *outer;
-    dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = dpar_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
-    for (overlap = 0; overlap < overlaps; overlap++) {
-        if (overlaps > 1) {
-            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
-                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
-        }
-        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
-        p->evaluated++;
-        p->walked++;
-        if (plan.fits) {
-            dpari_keep_top(p, &plan);
-            dpari_keep_front(p, &plan);
-        } else {
-            dpari_walk_too_big(p, &plan.memory);
-        }
-    }
-}
-
-/* ZeRO stage, offload, shard group. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
-{
-    dpar_strategy s = *outer;
-    int32_t offloads = dpari_walk_offloads(p), offload, k;
-    for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (!dpari_walk_zero(p, &s, s.zero)) {
-            continue;
-        }
-        for (offload = 0; offload < offloads; offload++) {
-            s.offload = dpari_walk_offload(p, offload);
-            for (k = 0; k < 2; k++) {
-                s.shard = dpari_walk_shard(p, &s, k);
-                if (s.shard > 0 && s.dp % s.shard != 0) {
-                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
-                } else if (s.shard > 0) {
-                    dpari_walk_price(p, &s, stages);
-                }
-            }
-        }
-    }
-}
-
-/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
-static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
-{
-    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
-    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
-        int64_t m = p->search.fixed.micro_batches;
-        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
-                                                                                        : 0;
-    }
-    if (batch == 0) {
-        return 4 * s->pp;
-    }
-    return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
-}
-
-/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
- * slower than all that are kept, nothing of the data level can be among them. Not in the whole
- * space, and not when a front is wanted: there everything is priced. */
-static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
-                               const dpari_stages *stages)
-{
-    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
-    const dpar_plan *worst;
-    int32_t i;
-    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
-        p->tops < p->top_room) {
-        return 0;
-    }
-    worst = &p->top[p->tops - 1];
-    for (i = 0; i < stages->n; i++) {
-        slow = dpari_mostf(slow, stages->of[i].total);
-    }
-    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
-}
-
-/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
-typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
-
-static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
-{
-    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
-    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
-        dpari_price_layers(&p->job, s, layers);
-        p->state[DPARI_PRICED] = 1;
-    }
-    return layers;
-}
-
-/* The stages of one recomputation, priced; then the data level. */
-static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
-{
-    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
-    dpari_stages stages;
-    if (out != DPAR_RULE_NONE) {
-        dpari_walk_out(p, out, dpari_walk_count(p, s));
-        return;
-    }
-    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
-    if (dpari_walk_hopeless(p, s, &stages)) {
-        int64_t n = dpari_walk_count(p, s);
-        p->cut += n;
-        p->walked += n;
-    } else {
-        dpari_walk_data(p, s, &stages);
-    }
-}
-
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
-static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
-{
-    const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < DPAR_RECOMPUTES; r++) {
-        int32_t layers =
-            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
-            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
-            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
-             ((!w->trains && r > 0) ||
-              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
-            continue;
-        }
-        s->recompute = r;
-        s->recompute_layers = layers;
-        dpari_walk_stages(p, s);
-        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
-            s->recompute_layers = half;
-            dpari_walk_stages(p, s);
-        }
-    }
-}
-
-/* Which schedules are tried with this vp: usual ones, or all. */
-static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
-{
-    int whole = q->space == DPAR_SPACE_WHOLE;
-    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
-        return schedule == q->fixed.schedule;
-    }
-    if (s->pp == 1) {
-        return schedule == DPAR_1F1B;
-    }
-    if (s->vp == 1) {
-        return schedule == DPAR_1F1B ||
-               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
-                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
-    }
-    return schedule == DPAR_INTERLEAVED ||
-           (whole && (schedule == DPAR_BREADTH_FIRST ||
-                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
-                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
-}
-
-/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
- * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
-static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
-{
-    int64_t chunks = (int64_t)s->pp * s->vp;
-    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
-}
-
-static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
-{
-    const dpar_search *q = &p->search;
-    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
-    int64_t out = p->state[DPARI_OUT_RULE];
-    for (vp = 1; vp <= most || vp == 1; vp++) {
-        s->vp = vp;
-        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
-            continue;
-        }
-        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
-            if (!dpari_walk_schedule(q, s, schedule)) {
-                continue;
-            }
-            s->schedule = schedule;
-            if (out == DPAR_RULE_NONE &&
-                dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
-                p->state[DPARI_OUT_RULE] = rule;
-            }
-            dpari_walk_recompute(p, s);
-            p->state[DPARI_OUT_RULE] = out;
-        }
-    }
-}
-
-/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
-static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
-{
-    const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    int64_t out = p->state[DPARI_OUT_RULE];
-    p->state[DPARI_PRICED] = 0;
-    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
-        s->dp = rest / s->pp;
-        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
-            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
-            continue;
-        }
-        s->micro_batches = dpari_walk_batches(p, s);
-        if (s->micro_batches == 0) {
-            s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
-        }
-        dpari_walk_pipeline(p, s);
-        p->state[DPARI_OUT_RULE] = out;
-    }
-}
-
-/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
-static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
-{
-    const dpar_workload *w = p->job.work;
-    int32_t node = p->job.cluster->gpus_per_node;
-    if (ranks < 1 || p->search.gpus % ranks != 0) {
-        return DPAR_RULE_RANKS;
-    }
-    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
-        return DPAR_RULE_TP_HEADS;
-    }
-    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
-        node % s->tp != 0) {
-        return DPAR_RULE_TP_WIDE;
-    }
-    return DPAR_RULE_NONE;
-}
-
-/* All of one outer position. */
-static void dpari_walk_position(dpar_planner *p)
-{
-    dpar_strategy s;
-    int64_t ranks = 1;
-    int32_t i, rule;
-    if (!dpari_walk_outer(p, &s)) {
-        return;
-    }
-    for (i = 0; i < 3; i++) {
-        if (s.tiles[i] < 1 || !dpari_mul(ranks, s.tiles[i], &ranks)) {
-            ranks = 0;
-        }
-    }
-    if (s.tp < 1 || s.cp < 1 || !dpari_mul(ranks, s.tp, &ranks) ||
-        !dpari_mul(ranks, s.cp, &ranks)) {
-        ranks = 0;
-    }
-    rule = dpari_walk_early(p, &s, ranks);
-    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
-        s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
-        ranks = p->search.gpus;
-    }
-    p->state[DPARI_OUT_RULE] = rule;
-    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
-    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
-}
-
-/* ---- the search ----------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
-                                       dpar_plan *front, int32_t front_room, dpar_why *why)
-{
-    dpar_status st = dpar_workload_check(job->work, why);
-    int32_t i;
-    if (st == DPAR_OK) {
-        st = dpar_cluster_check(job->cluster, why);
-    }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (search->global_batch < 0 || search->gpus < 0 ||
-        (search->gpus > 0 && search->gpus != dpar_cluster_gpus(job->cluster))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the search is for # GPUs and a global batch of #, the cluster has # "
-                         "(resize it)",
-                         search->gpus, search->global_batch, dpar_cluster_gpus(job->cluster), 0);
-    }
-    dpari_zero(p, sizeof(*p));
-    p->job = *job;
-    p->search = *search;
-    p->search.gpus = dpar_cluster_gpus(job->cluster);
-    p->top = top;
-    p->top_room = top != NULL ? (int32_t)dpari_most(0, top_room) : 0;
-    p->front = front;
-    p->front_room = front != NULL ? (int32_t)dpari_most(0, front_room) : 0;
-    p->state[DPARI_TOTAL] = 1;
-    for (i = 0; i < DPARI_AXES; i++) {
-        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
-        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
-{
-    int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
-    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
-    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
-        if (p->walked >= until) {
-            return DPAR_MORE;
-        }
-        dpari_walk_position(p);
-        p->state[DPARI_POSITION]++;
-        for (i = 0; i < DPARI_AXES; i++) {
-            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
-                break;
-            }
-            p->state[i] = 0;
-        }
-    }
-    if (p->tops > 0 || p->top_room == 0) {
-        return DPAR_DONE;
-    }
-    if (p->evaluated == 0) {
-        return dpari_say(DPAR_E_NONE, why,
-                         "none of # configurations is legal on # GPUs with a global batch of #",
-                         p->walked, p->search.gpus, p->search.global_batch, 0);
-    }
-    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
-    return dpari_say(DPAR_E_NONE, why,
-                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
-                     p->evaluated, near_tenths / 10, near_tenths % 10,
-                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
-}
-
-DPAR_API double dpar_planner_progress(const dpar_planner *p)
-{
-    return p->state[DPARI_TOTAL] > 0
-               ? (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL]
-               : 1.0;
-}
-
-/* ---- neighbours ----------------------------------------------------------------------------- */
-
-static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
-{
-    dpar_text_put(t, name);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, from);
-    dpar_text_put(t, " -> ");
-    dpar_text_int(t, to);
-}
-
-/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
-static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
-                                  int32_t up, dpar_strategy *n, dpar_text *t)
-{
-    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
-    int32_t all = s->shard < 1 ? s->dp : s->shard;
-    if (pair == 3) {
-        n->zero += up ? 1 : -1;
-        dpari_arrow(t, "zero", s->zero, n->zero);
-        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
-    }
-    if (pair == 4) {
-        n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        n->recompute_layers = 0;
-        dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
-        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpar_recompute_name(n->recompute));
-        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
-               job->work->trains;
-    }
-    n->shard = up ? s->dp : in_node;
-    dpari_arrow(t, "shard", all, n->shard);
-    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
-}
-
-/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
-static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
-                           dpar_text *t)
-{
-    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
-    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
-    int64_t model;
-    *n = *s;
-    if (pair == 3 || pair == 4 || pair == 6) {
-        return dpari_neighbour_option(job, s, pair, up, n, t);
-    }
-    at = pair == 0   ? &n->tp
-         : pair == 1 ? &n->pp
-         : pair == 2 ? &n->micro_batch
-         : pair == 5 ? &n->vp
-         : pair == 7 ? &n->ep
-                     : &n->cp;
-    from = *at;
-    if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
-        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
-        (pair == 8 && job->work->vocab == 0)) {
-        return 0;
-    }
-    *at = up ? 2 * from : from / 2;
-    dpari_arrow(t, name[pair], from, *at);
-    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
-    if (pair == 1) {
-        n->vp = 1;
-        n->schedule = DPAR_1F1B;
-    } else if (pair == 5) {
-        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
-    }
-    model = (int64_t)n->tp * n->cp * n->pp;
-    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
-        return 0;
-    }
-    n->dp = (int32_t)(ranks / model);
-    n->shard = n->dp == s->dp ? s->shard : 0;
-    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
-}
-
-static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
-                                 dpar_rejected *r, dpar_text *t)
-{
-    double ratio =
-        other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
-    dpar_text_put(t, ": ");
-    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
-        r->rule = DPAR_RULE_MEMORY;
-        dpar_text_put(t, "offloads more than a node's memory holds");
-        return;
-    }
-    if (!other->fits) {
-        r->rule = DPAR_RULE_MEMORY;
-        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
-        dpar_text_put(t, "up to ");
-        dpar_text_fixed(t, other->memory.upper * 1e-9, 1);
-        dpar_text_put(t, " GB, a GPU has ");
-        dpar_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
-        return;
-    }
-    r->rule = DPAR_RULE_NONE;
-    if (ratio > 0.9995 && ratio < 1.0005) {
-        dpar_text_put(t, "as fast");
-    } else {
-        dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
-        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
-    }
-    dpar_text_put(t, ", ");
-    dpar_text_fixed(t, other->memory.total * 1e-9, 1);
-    dpar_text_put(t, " GB");
-    if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
-        dpar_text_put(t, ", bubble ");
-        dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
-        dpar_text_put(t, " % instead of ");
-        dpar_text_fixed(t, 100.0 * plan->step.bubble, 0);
-        dpar_text_put(t, " %");
-    }
-}
-
-DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_rejected *out, int32_t room)
-{
-    const dpar_strategy *s = &plan->strategy;
-    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
-    int32_t k, n = 0;
-    for (k = 0; k < 18 && n < room; k++) {
-        dpar_rejected *r = &out[n];
-        dpar_plan other;
-        dpar_text t;
-        dpar_why why;
-        int64_t per;
-        dpar_status st;
-        dpari_zero(r, sizeof(*r));
-        dpar_text_init(&t, r->text, sizeof(r->text));
-        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
-            continue;
-        }
-        per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
-            r->strategy.micro_batches = (int32_t)(batch / per);
-        }
-        st = dpar_plan_of(job, &r->strategy, global_batch, &other, &r->rule, &why);
-        if (st == DPAR_OK || st == DPAR_E_MEMORY) {
-            r->seconds = other.step.total;
-            dpari_neighbour_text(job, plan, &other, r, &t);
-        } else {
-            dpar_text_put(&t, ": ");
-            dpar_text_put(&t, why.text);
-        }
-        n++;
-    }
-    return n;
-}
-
-/* ---- nearest legal -------------------------------------------------------------------------- */
-
-enum { DPARI_NEAR = 6 };
-
-static double dpari_apart(int32_t a, int32_t b)
-{
-    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
-    return x > y ? x / y : y / x;
-}
-
-/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
-static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
-{
-    int32_t i, k, d, count = 0;
-    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
-        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
-            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
-                break;
-            }
-            if (k < DPARI_NEAR) {
-                list[k] = list[k - 1];
-            }
-        }
-        if (k < DPARI_NEAR) {
-            list[k] = d;
-        }
-    }
-    return count;
-}
-
-static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
-{
-    int32_t list[DPARI_NEAR];
-    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
-}
-
-static int32_t dpari_common(int32_t a, int32_t b)
-{
-    return (int32_t)dpari_most(1, dpari_gcd(a, b));
-}
-
-/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
- * the product of all. 1: the same. */
-static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
-{
-    int32_t x[10], y[10], i;
-    double far_apart = 1.0;
-    const dpar_strategy *s = a;
-    int32_t *to = x;
-    for (i = 0; i < 2; i++, s = b, to = y) {
-        to[0] = s->tp;
-        to[1] = s->cp;
-        to[2] = s->dp;
-        to[3] = s->pp;
-        to[4] = s->vp;
-        to[5] = s->ep;
-        to[6] = s->etp;
-        to[7] = s->micro_batch;
-        to[8] = s->micro_batches;
-        to[9] = s->shard;
-    }
-    for (i = 0; i < 10; i++) {
-        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
-    }
-    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
-    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
-    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
-    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
-    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
-    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
-    for (i = 0; i < 3; i++) {
-        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
-    }
-    return far_apart;
-}
-
-static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
-{
-    return v < least ? least : v > most ? most : v;
-}
-
-/* Options into their ranges; what has no effect here is switched off. */
-static void dpari_sane(const dpar_job *job, dpar_strategy *s)
-{
-    const dpar_workload *w = job->work;
-    int32_t i;
-    s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
-    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
-    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
-    s->recompute_layers =
-        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
-    s->vp = dpari_within(s->vp, 1, INT32_MAX);
-    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
-    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
-    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
-    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
-        s->offload &= 7;
-    }
-    for (i = 0; i < 3; i++) {
-        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
-    }
-    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
-}
-
-/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
-static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
-{
-    const dpar_workload *w = job->work;
-    int32_t ranks, each;
-    n->dp = rest;
-    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
-    n->vp = n->pp > 1 ? n->vp : 1;
-    n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
-    ranks = n->tp * n->cp * n->dp;
-    n->etp = ranks % n->etp == 0 ? n->etp : 1;
-    n->ep =
-        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
-    if (batch > 0 && batch % n->dp == 0) {
-        each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
-        n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
-        n->micro_batches = each / n->micro_batch;
-    }
-}
-
-/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
-static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
-                             int64_t batch, double best, dpar_strategy *near_one)
-{
-    int32_t plain;
-    for (plain = 0; plain < 2; plain++) {
-        double apart;
-        if (plain) {
-            n->vp = 1;
-            n->schedule = DPAR_1F1B;
-        }
-        apart = dpari_distance(asked, n);
-        if ((best <= 0.0 || apart < best) &&
-            dpar_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
-            *near_one = *n;
-            return apart;
-        }
-    }
-    return best;
-}
-
-/* All degrees near those asked for, given the tiles. */
-static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
-                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
-                                dpar_strategy *near_one)
-{
-    const dpar_workload *w = job->work;
-    int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
-    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
-                                           : 1,
-                              sane->tp, INT32_MAX, tp);
-    for (i = 0; i < tps; i++) {
-        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
-        for (j = 0; j < cps; j++) {
-            int32_t left = rest / tp[i] / cp[j];
-            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
-            for (k = 0; k < pps; k++) {
-                dpar_strategy n = *sane;
-                n.tp = tp[i];
-                n.cp = cp[j];
-                n.pp = pp[k];
-                dpari_follow(job, &n, left / pp[k], batch);
-                best = dpari_try_near(job, asked, &n, batch, best, near_one);
-            }
-        }
-    }
-    return best;
-}
-
-DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
-                                        int64_t global_batch, dpar_strategy *near_one,
-                                        dpar_why *why)
-{
-    dpar_strategy sane = *s, found = *s;
-    int32_t gpus = dpar_cluster_gpus(job->cluster), i;
-    int64_t tiles = 1;
-    double best = 0.0;
-    dpar_status st = dpar_strategy_check(job, s, global_batch, NULL, why);
-    if (st == DPAR_OK) {
-        *near_one = *s;
-        return DPAR_OK;
-    }
-    dpari_sane(job, &sane);
-    for (i = 0; i < 3; i++) {
-        tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
-    }
-    if (tiles > 0 && gpus % tiles == 0) {
-        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
-    }
-    for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
-        int32_t parts = dpari_divisor(gpus, i);
-        dpari_cut_grid(job->work, parts, sane.tiles);
-        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
-    }
-    if (best <= 0.0) {
-        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
-    }
-    *near_one = found;
-    return DPAR_OK;
-}
-
-/* ---- smallest machine ----------------------------------------------------------------------- */
-
-/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
-static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
-{
-    int64_t nodes = gpus / node, next;
-    if (gpus < node) {
-        return gpus + 1;
-    }
-    next = (nodes + (coarse && nodes >= 32 ? nodes / 16 : 1)) * node;
-    return next <= INT32_MAX ? (int32_t)next : 0;
-}
-
-/* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
-{
-    dpar_cluster c = *job->cluster;
-    dpar_job resized = *job;
-    dpar_planner p;
-    dpar_search q = *search;
-    dpar_status st;
-    resized.cluster = &c;
-    if (c.nics < 1) { /* one node as described: more of them need some network */
-        c.nics = c.gpus_per_node;
-        c.nic_Bps = 25e9;
-    }
-    c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
-    c.nodes = gpus / c.gpus_per_node;
-    q.gpus = gpus;
-    st = dpar_planner_init(&p, &resized, &q, plan, 1, NULL, 0, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    do {
-        st = dpar_planner_run(&p, INT64_MAX, why);
-    } while (st == DPAR_MORE);
-    *nearest = p.state[DPARI_NEAREST_BYTES];
-    return st;
-}
-
-static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
-{
-    if (!dpari_fixed(q, field)) {
-        *at = value;
-        q->fixed_fields |= (uint32_t)1 << field;
-    }
-}
-
-/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
- * and everything recomputed and, if the search may, offloaded; the whole question only when that
- * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
-{
-    dpar_search q = *search;
-    dpar_plan plan;
-    int64_t nearest = 0;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
-    dpar_status st;
-    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
-    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
-    if (job->work->trains) {
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
-        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
-    }
-    if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
-        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
-                       DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
-    }
-    st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
-    *priced += nearest; /* 0: nothing was legal */
-    if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
-        return st;
-    }
-    return dpari_size_search(job, search, gpus, &plan, &nearest, why);
-}
-
-/* Fewer GPUs than this cannot even hold the state between them. */
-static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
-{
-    const dpar_recipe *r = &job->recipe;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
-    double bytes = job->work->trains ? dpar_zero_bytes(r, job->work->params, 0, 1)
-                                     : job->work->params * r->weight;
-    double least = bytes / limit;
-    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
-    int32_t node = job->cluster->gpus_per_node;
-    if (offload || !(least > 1.0)) {
-        return 1;
-    }
-    if (least >= 2e9) {
-        return INT32_MAX;
-    }
-    return least < node ? (int32_t)least : (int32_t)(least / node) * node;
-}
-
-DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
-                                           int32_t most_gpus, dpar_plan *plan, dpar_why *why)
-{
-    int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
-    int64_t nearest = 0, priced = 0;
-    dpar_status st = dpar_cluster_check(job->cluster, why);
-    if (st == DPAR_OK) {
-        st = dpar_workload_check(job->work, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    least = dpari_size_least(job, search);
-    st = DPAR_E_NONE;
-    for (enough = least; enough > 0 && enough <= most_gpus;
-         enough = dpari_size_after(enough, node, 1)) {
-        st = dpari_size_fits(job, search, enough, &priced, why);
-        if (st != DPAR_E_NONE) {
-            break;
-        }
-    }
-    if (st == DPAR_E_NONE) {
-        return priced > 0
-                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
-                               0, 0)
-                   : dpari_say(DPAR_E_NONE, why,
-                               "no number of GPUs up to # allows what is fixed, at a global batch "
-                               "of #",
-                               most_gpus, search->global_batch, 0, 0);
-    }
-    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
-        if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
-            enough = gpus;
-        }
-    }
-    return st == DPAR_DONE
-               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
-                     ? DPAR_OK
-                     : DPAR_E_NONE
-               : st;
-}
-
-/* ==== cost/halo_cost.c ==== */
-
-DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
-{
-    dpar_halo_rates r;
-    r.copy_Bps = 20e9;
-    r.run_s = 3e-9;
-    r.peer_s = 0.75e-6;
-    r.message_s = 2e-6;
-    r.nic_Bps = 25e9;
-    return r;
-}
-
-static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                        const dpar_halo_grid *grid, dpar_why *why)
-{
-    int32_t d;
-    int64_t cells = 1;
-    if (!j || !grid) {
-        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
-    }
-    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
-        j->together < 0 || j->together > j->bytes) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
-                         "dims 1 to 6",
-                         j->ranks, j->per_node, j->dims, j->bytes);
-    }
-    if (dpar_stencil_axes(j->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
-                         0, 0);
-    }
-    for (d = 0; d < j->dims; d++) {
-        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
-                             j->width[d], 0);
-        }
-        if (j->cells[d] > INT64_C(1) << 60 ||
-            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
-            cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
-        }
-    }
-    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
-        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
-        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
-                         0);
-    }
-    return DPAR_OK;
-}
-
-enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
-
-/* ---- one rank ---------------------------------------------------------------------------------
- */
-
-typedef struct dpari_halo_sum {
-    double copy_s;
-    int64_t bytes, away; /* received; of them from other nodes */
-    int32_t peers, messages;
-} dpari_halo_sum;
-
-/* The rank of a neighbour; -1 beyond an open end. */
-static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
-                                    const int32_t *coord, const int32_t *side)
-{
-    int32_t d, rank = 0;
-    for (d = 0; d < j->dims; d++) {
-        int32_t at = coord[d] + side[d];
-        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
-            return -1;
-        }
-        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
-    }
-    return rank;
-}
-
-/* The halo on one side: its bytes and the runs that it is made of. */
-static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
-                                  const int32_t *side, int64_t *bytes, int64_t *runs)
-{
-    int32_t d, whole = 1; /* the dims after this one are held in one piece */
-    *bytes = j->bytes;
-    *runs = j->together > 0 ? j->bytes / j->together : 1;
-    for (d = j->dims - 1; d >= 0; d--) {
-        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
-        *bytes *= n;
-        *runs *= whole ? 1 : n;
-        whole = whole && j->width[d] == 0;
-    }
-}
-
-static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
-                                 const int32_t *side, dpari_halo_sum *sum)
-{
-    int64_t bytes, runs;
-    int32_t copies;
-    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
-    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
-    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
-    if (peer < 0 || bytes == 0) {
-        return;
-    }
-    sum->bytes += bytes;
-    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
-    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
-    if (peer / node != rank / node) {
-        sum->away += bytes;
-        sum->messages++;
-    } else if (peer != rank) {
-        sum->peers++;
-    }
-}
-
-/* All sides of a rank; a peer that is met on several is counted each time. */
-static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
-{
-    int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
-    dpari_zero(sum, sizeof *sum);
-    for (d = 0; d < j->dims; d++) {
-        coord[d] = rank / g->stride[d] % g->parts[d];
-        side[d] = -1;
-    }
-    for (;;) {
-        int32_t sides = 0;
-        for (d = 0; d < j->dims; d++) {
-            sides += side[d] != 0;
-        }
-        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
-            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
-        }
-        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
-            side[d] = -1;
-        }
-        if (d < 0) {
-            return;
-        }
-        side[d]++;
-    }
-}
-
-/* The ranks [first, last) of a node, into the grid's figures. */
-static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g, int32_t first, int32_t last)
-{
-    int64_t away = 0;
-    double network = 0;
-    int32_t k;
-    for (k = first; k < last; k++) {
-        dpari_halo_sum sum;
-        dpari_halo_cost_rank(j, r, g, k, &sum);
-        away += sum.away;
-        network = dpari_mostf(network, sum.messages * r->message_s);
-        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
-        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
-        g->bytes = dpari_most(g->bytes, sum.bytes);
-        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
-    }
-    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
-    g->network_s = dpari_mostf(g->network_s, network);
-    g->network_bytes = dpari_most(g->network_bytes, away);
-}
-
-static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g)
-{
-    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
-    int32_t d, middle = 0;
-    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
-        middle += g->parts[d] / 2 * g->stride[d];
-    }
-    middle = middle / node * node;
-    g->seconds = g->copy_s = g->network_s = 0;
-    g->bytes = g->network_bytes = 0;
-    g->peers = 0;
-    dpari_halo_cost_node(j, r, g, 0, node);
-    if (middle > 0) {
-        dpari_halo_cost_node(j, r, g, middle,
-                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
-    }
-    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
-}
-
-/* ---- grids ------------------------------------------------------------------------------------
- */
-
-static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
-                                         dpar_why *why)
-{
-    int32_t d, k, ranks = 1, used = 0;
-    for (d = 0; d < j->dims; d++) {
-        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
-                             g->parts[d], j->cells[d], j->ranks);
-        }
-        ranks *= g->parts[d];
-    }
-    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
-        for (d = k = 0; k < j->dims; k++) {
-            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
-        }
-        if (g->parts[d] == 1 || g->stride[d] != ranks) {
-            break;
-        }
-        ranks *= g->parts[d];
-    }
-    for (d = 0, k = 1; d < j->dims; d++) {
-        k *= g->parts[d];
-        if (g->stride[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
-        }
-    }
-    if (k != j->ranks || ranks != j->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
-                         k, j->ranks, 0, 0);
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                         dpar_halo_grid *grid, dpar_why *why)
-{
-    const dpar_halo_rates usual = dpar_halo_rates_default();
-    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
-    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
-    if (s == DPAR_OK) {
-        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
-    }
-    return s;
-}
-
-/* The next permutation of n numbers in lexicographic order; 0 after the last. */
-static int dpari_halo_next_order(int32_t *order, int32_t n)
-{
-    int32_t i = n - 2, k = n - 1, t;
-    while (i >= 0 && order[i] > order[i + 1]) {
-        i--;
-    }
-    if (i < 0) {
-        return 0;
-    }
-    while (order[k] < order[i]) {
-        k--;
-    }
-    t = order[i], order[i] = order[k], order[k] = t;
-    for (i++, k = n - 1; i < k; i++, k--) {
-        t = order[i], order[i] = order[k], order[k] = t;
-    }
-    return 1;
-}
-
-/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
-static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                  const int32_t *parts, dpar_halo_grid *best)
-{
-    int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
-    int32_t found = 0; /* of these parts */
-    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
-    dpar_halo_grid g;
-    dpari_zero(&g, sizeof g);
-    for (d = 0; d < j->dims; d++) {
-        g.parts[d] = parts[d];
-        g.stride[d] = 1;
-        if (parts[d] > 1) { /* the last is the fastest: first in the order */
-            axis[n] = d;
-            order[n] = n;
-            n++;
-        }
-    }
-    do {
-        int32_t stride = 1;
-        for (k = 0; k < n; k++) {
-            d = axis[n - 1 - order[k]];
-            g.stride[d] = stride;
-            stride *= parts[d];
-        }
-        dpari_halo_cost_grid(j, r, &g);
-        if (best->seconds < 0 || g.seconds < best->seconds ||
-            (g.seconds <= best->seconds && !found)) {
-            *best = g;
-        }
-        found = 1;
-    } while (!one_node && dpari_halo_next_order(order, n));
-}
-
-DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                           dpar_halo_grid *grid, dpar_why *why)
-{
-    const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
-    int32_t parts[DPAR_MAX_DIMS] = {0}, d;
-    dpar_halo_grid best;
-    dpar_status s = dpari_halo_job_check(job, r, grid, why);
-    if (s != DPAR_OK) {
-        return s;
-    }
-    dpari_zero(&best, sizeof best);
-    best.seconds = -1;
-    while (dpar_grid_next(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
-        int fits = 1;
-        for (d = 0; d < job->dims; d++) {
-            fits = fits && parts[d] <= job->cells[d];
-        }
-        if (fits) {
-            dpari_halo_best_order(job, r, parts, &best);
-        }
-    }
-    if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
-                         0);
-    }
-    *grid = best;
     return DPAR_OK;
 }
 
@@ -8169,7 +6220,7 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
                           dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
-    dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
+    dpar_collective_predict(job->cluster, g, kind, bytes, &c);
     p->link_forward += c.link_bytes * forward;
     p->nic_forward += c.nic_bytes * forward;
     p->link_backward += c.link_bytes * backward;
@@ -8197,7 +6248,7 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->tp, 1);
+    dpar_group_init(&g, job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     p->host_forward += f * launch_s;
@@ -8235,7 +6286,7 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->cp, s->tp);
+    dpar_group_init(&g, job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
@@ -8275,14 +6326,14 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
         return;
     }
     if (s->ep > 1) {
-        g = dpar_group_place(job->cluster, s->ep, s->etp);
+        dpar_group_init(&g, job->cluster, s->ep, s->etp);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
         t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
-        g = dpar_group_place(job->cluster, s->etp, 1);
+        dpar_group_init(&g, job->cluster, s->etp, 1);
         t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
                               1.0);
         t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
@@ -8319,7 +6370,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     if (tiles == 1 || l->exchanges == 0) {
         return;
     }
-    g = dpar_group_place(job->cluster, tiles, s->tp);
+    dpar_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
     g.size = 2; /* neighbours, not the whole group */
     if (g.nodes > 1) {
@@ -8328,7 +6379,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     } else {
         g.per_node = 2;
     }
-    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
@@ -8518,7 +6569,7 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
          * is another rank's */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
-            dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
+            dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }
     }
@@ -8670,6 +6721,1288 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
     out->send /= s->tp;
 }
 
+/* ==== cost/planner.c ==== */
+
+/* ---- one configuration ---------------------------------------------------------------------- */
+
+/* Tenths of a GB, rounded up. */
+static int64_t dpari_tenths(double bytes)
+{
+    return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
+}
+
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+                                     int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                     dpar_why *why)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = st == DPAR_OK ? dpari_cluster_check(job->cluster, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    plan->strategy = *s;
+    dpari_price_memory(job, s, &stages, &plan->memory);
+    dpari_price_step(job, s, &stages, &plan->step);
+    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    if (plan->fits) {
+        return DPAR_OK;
+    }
+    if (rule != NULL) {
+        *rule = DPAR_RULE_MEMORY;
+    }
+    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
+                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+}
+
+/* ---- the axes of the walk ------------------------------------------------------------------- */
+
+/* Outer options, one price of the layers each: an odometer over lists of values. */
+enum {
+    DPARI_AXIS_TILES_0,
+    DPARI_AXIS_TILES_1,
+    DPARI_AXIS_TILES_2,
+    DPARI_AXIS_TP,
+    DPARI_AXIS_SP,
+    DPARI_AXIS_CP,
+    DPARI_AXIS_CP_KIND,
+    DPARI_AXIS_EP,
+    DPARI_AXIS_ETP,
+    DPARI_AXIS_OVERLAP_TP,
+    DPARI_AXIS_MICRO_BATCH,
+    DPARI_AXES
+};
+
+/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
+ * under which configurations are being counted out (0: they are priced). */
+enum {
+    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
+    DPARI_POSITION = 2 * DPARI_AXES,
+    DPARI_TOTAL,
+    DPARI_NEAREST_BYTES,
+    DPARI_OUT_RULE,
+    DPARI_PRICED /* are the layers of this position? */
+};
+
+static int dpari_fixed(const dpar_search *q, int32_t field)
+{
+    return (q->fixed_fields >> field & 1u) != 0;
+}
+
+/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+static int32_t dpari_divisor(int32_t n, int32_t index)
+{
+    int32_t d, lower = 0;
+    for (d = 1; d <= n / d; d++) {
+        if (n % d == 0 && lower++ == index) {
+            return d;
+        }
+    }
+    index -= lower;
+    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+        if (n % d == 0 && d != n / d && index-- == 0) {
+            return n / d;
+        }
+    }
+    return 0;
+}
+
+static int32_t dpari_power(int32_t index, int64_t limit)
+{
+    return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
+}
+
+static int32_t dpari_up_to(int32_t value, int64_t limit)
+{
+    return value <= limit ? value : 0;
+}
+
+/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+{
+    if (q->space != DPAR_SPACE_WHOLE) {
+        return dpari_power(index, 64);
+    }
+    return q->global_batch < 1 || q->global_batch > INT32_MAX
+               ? dpari_power(index, 512)
+               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+}
+
+/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
+ * the rule can be counted; values that mean nothing for this job are not. */
+static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+{
+    const dpar_workload *w = p->job.work;
+    const dpar_search *q = &p->search;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
+    switch (axis) {
+    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_1:
+    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TP:
+        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
+                            : once;
+    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
+    case DPARI_AXIS_CP:
+        if (!sequence) {
+            return once;
+        }
+        if (whole) {
+            return dpari_up_to(dpari_divisor(q->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+        }
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(q, index);
+    }
+}
+
+static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+{
+    int32_t n = 0;
+    while (dpari_axis_value(p, axis, n) > 0) {
+        n++;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
+ * the axis whose tiles are longest. */
+static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+{
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    while (parts > 1) {
+        int32_t i, best = 0, rest = parts, prime = 2, d;
+        for (d = 2; d <= rest / d; d++) {
+            while (rest % d == 0 && rest > d) {
+                rest /= d;
+            }
+        }
+        prime = rest;
+        for (i = 1; i < w->dims; i++) {
+            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
+                best = i;
+            }
+        }
+        tiles[best] *= prime;
+        parts /= prime;
+    }
+}
+
+static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+{
+    int32_t i;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(
+            p->job.work,
+            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
+            s->tiles);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] =
+            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
+    }
+}
+
+/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
+{
+    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
+                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
+                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
+                                   DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
+                                   DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
+    const dpar_search *q = &p->search;
+    const dpar_strategy *f = &q->fixed;
+    const int64_t *at = p->state;
+    int32_t i;
+    for (i = 0; i < 8; i++) {
+        if (dpari_fixed(q, field[i]) &&
+            (at[axis[i]] > 0 ||
+             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
+            return 0;
+        }
+    }
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+        s->tiles[i] = f->tiles[i];
+    }
+    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    return 1;
+}
+
+/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const int64_t *at = p->state;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE;
+    dpar_strategy_init(s);
+    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
+    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (p->job.work->dims > 0) {
+        dpari_walk_tiles(p, s);
+    }
+    if (!dpari_walk_fixed(p, s)) {
+        return 0;
+    }
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
+    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
+    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+        s->overlap = q->fixed.overlap;
+    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    }
+    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
+             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
+             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+}
+
+/* ---- keeping the best ----------------------------------------------------------------------- */
+
+/* Is a better than b? Samples a second; then less memory; then what was found first. */
+static int dpari_better(const dpar_plan *a, const dpar_plan *b)
+{
+    double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
+    if (x > y * (1.0 + 1e-12) || y > x * (1.0 + 1e-12)) {
+        return x > y;
+    }
+    return a->memory.total < b->memory.total * (1.0 - 1e-12);
+}
+
+static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
+{
+    int32_t i;
+    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+        return;
+    }
+    if (p->tops < p->top_room) {
+        p->tops++;
+    }
+    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
+        p->top[i] = p->top[i - 1];
+    }
+    p->top[i] = *plan;
+}
+
+/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
+static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
+{
+    double rate = plan->step.samples / plan->step.total;
+    int32_t i, k = 0;
+    if (p->front_room < 2) {
+        return;
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
+            return;
+        }
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
+            p->front[k++] = *f;
+        }
+    }
+    p->fronts = k;
+    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
+        int32_t drop = 1;
+        double best = -1.0;
+        for (i = 1; i + 1 < p->fronts; i++) {
+            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
+            if (best < 0.0 || gap < best) {
+                best = gap;
+                drop = i;
+            }
+        }
+        for (i = drop; i + 1 < p->fronts; i++) {
+            p->front[i] = p->front[i + 1];
+        }
+        p->fronts--;
+    }
+    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+        p->front[i] = p->front[i - 1];
+    }
+    p->front[i] = *plan;
+}
+
+/* ---- the inner walk ------------------------------------------------------------------------- */
+
+static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
+{
+    return !dpari_fixed(q, field) || value == fixed;
+}
+
+static double dpari_limit(const dpar_planner *p)
+{
+    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+}
+
+/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
+ * every micro-batch. */
+static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+{
+    const dpar_search *q = &p->search;
+    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+        return zero == q->fixed.zero;
+    }
+    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
+                     !p->job.work->trains)) {
+        return 0;
+    }
+    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
+}
+
+/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+{
+    const dpar_search *q = &p->search;
+    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int64_t in_node = p->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+    }
+    if (k == 0) {
+        return s->dp;
+    }
+    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
+                                                                                 : 0;
+}
+
+static int32_t dpari_walk_offloads(const dpar_planner *p)
+{
+    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
+                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
+               : 1;
+}
+
+/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+{
+    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                     ? k
+                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+}
+
+/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+{
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        return 1;
+    }
+    return s->pp > 1 ? 4 : 2;
+}
+
+/* How many configurations the data level holds. */
+static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+{
+    dpar_strategy s = *outer;
+    int64_t n = 0;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (dpari_walk_zero(p, &s, s.zero)) {
+            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        }
+    }
+    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+}
+
+/* Counts configurations out, by the rule that cut them. */
+static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+{
+    p->rejected[rule] += n;
+    p->walked += n;
+}
+
+/* What does not fit, and what came nearest. */
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+{
+    double limit = dpari_limit(p), bytes = m->upper;
+    int64_t mb;
+    if (bytes <= limit) { /* the host is what is too small */
+        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+    }
+    mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
+    p->rejected[DPAR_RULE_MEMORY]++;
+    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
+        p->state[DPARI_NEAREST_BYTES] = mb;
+    }
+}
+
+/* Prices what differs in overlap only: the memory once, the time of each. */
+static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+                             const dpari_stages *stages)
+{
+    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
+    dpar_plan plan;
+    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    plan.strategy = *outer;
+    dpari_price_memory(&p->job, outer, stages, &plan.memory);
+    plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
+    for (overlap = 0; overlap < overlaps; overlap++) {
+        if (overlaps > 1) {
+            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
+                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
+        }
+        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
+        p->evaluated++;
+        p->walked++;
+        if (plan.fits) {
+            dpari_keep_top(p, &plan);
+            dpari_keep_front(p, &plan);
+        } else {
+            dpari_walk_too_big(p, &plan.memory);
+        }
+    }
+}
+
+/* ZeRO stage, offload, shard group. */
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
+{
+    dpar_strategy s = *outer;
+    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (!dpari_walk_zero(p, &s, s.zero)) {
+            continue;
+        }
+        for (offload = 0; offload < offloads; offload++) {
+            s.offload = dpari_walk_offload(p, offload);
+            for (k = 0; k < 2; k++) {
+                s.shard = dpari_walk_shard(p, &s, k);
+                if (s.shard > 0 && s.dp % s.shard != 0) {
+                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                } else if (s.shard > 0) {
+                    dpari_walk_price(p, &s, stages);
+                }
+            }
+        }
+    }
+}
+
+/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
+static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
+{
+    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
+    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
+        int64_t m = p->search.fixed.micro_batches;
+        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
+                                                                                        : 0;
+    }
+    if (batch == 0) {
+        return 4 * s->pp;
+    }
+    return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
+}
+
+/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
+ * slower than all that are kept, nothing of the data level can be among them. Not in the whole
+ * space, and not when a front is wanted: there everything is priced. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
+                               const dpari_stages *stages)
+{
+    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
+    const dpar_plan *worst;
+    int32_t i;
+    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
+        p->tops < p->top_room) {
+        return 0;
+    }
+    worst = &p->top[p->tops - 1];
+    for (i = 0; i < stages->n; i++) {
+        slow = dpari_mostf(slow, stages->of[i].total);
+    }
+    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+}
+
+/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
+
+static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+{
+    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
+    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+        dpari_price_layers(&p->job, s, layers);
+        p->state[DPARI_PRICED] = 1;
+    }
+    return layers;
+}
+
+/* The stages of one recomputation, priced; then the data level. */
+static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+{
+    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    dpari_stages stages;
+    if (out != DPAR_RULE_NONE) {
+        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        return;
+    }
+    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    if (dpari_walk_hopeless(p, s, &stages)) {
+        int64_t n = dpari_walk_count(p, s);
+        p->cut += n;
+        p->walked += n;
+    } else {
+        dpari_walk_data(p, s, &stages);
+    }
+}
+
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    int32_t half = w->blocks / s->pp / 2, r;
+    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+        int32_t layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
+            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+             ((!w->trains && r > 0) ||
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
+            continue;
+        }
+        s->recompute = r;
+        s->recompute_layers = layers;
+        dpari_walk_stages(p, s);
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+            s->recompute_layers = half;
+            dpari_walk_stages(p, s);
+        }
+    }
+}
+
+/* Which schedules are tried with this vp: usual ones, or all. */
+static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
+{
+    int whole = q->space == DPAR_SPACE_WHOLE;
+    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
+        return schedule == q->fixed.schedule;
+    }
+    if (s->pp == 1) {
+        return schedule == DPAR_1F1B;
+    }
+    if (s->vp == 1) {
+        return schedule == DPAR_1F1B ||
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
+                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
+    }
+    return schedule == DPAR_INTERLEAVED ||
+           (whole && (schedule == DPAR_BREADTH_FIRST ||
+                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
+                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
+}
+
+/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
+ * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+}
+
+static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
+    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    for (vp = 1; vp <= most || vp == 1; vp++) {
+        s->vp = vp;
+        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
+            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+            continue;
+        }
+        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+            if (!dpari_walk_schedule(q, s, schedule)) {
+                continue;
+            }
+            s->schedule = schedule;
+            if (out == DPAR_RULE_NONE &&
+                dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                p->state[DPARI_OUT_RULE] = rule;
+            }
+            dpari_walk_recompute(p, s);
+            p->state[DPARI_OUT_RULE] = out;
+        }
+    }
+}
+
+/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    p->state[DPARI_PRICED] = 0;
+    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
+        s->dp = rest / s->pp;
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+            continue;
+        }
+        s->micro_batches = dpari_walk_batches(p, s);
+        if (s->micro_batches == 0) {
+            s->micro_batches = 1;
+            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+        }
+        dpari_walk_pipeline(p, s);
+        p->state[DPARI_OUT_RULE] = out;
+    }
+}
+
+/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+{
+    const dpar_workload *w = p->job.work;
+    int32_t node = p->job.cluster->gpus_per_node;
+    if (ranks < 1 || p->search.gpus % ranks != 0) {
+        return DPAR_RULE_RANKS;
+    }
+    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+        return DPAR_RULE_TP_HEADS;
+    }
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+        node % s->tp != 0) {
+        return DPAR_RULE_TP_WIDE;
+    }
+    return DPAR_RULE_NONE;
+}
+
+/* All of one outer position. */
+static void dpari_walk_position(dpar_planner *p)
+{
+    dpar_strategy s;
+    int64_t ranks = 1;
+    int32_t i, rule;
+    if (!dpari_walk_outer(p, &s)) {
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        if (s.tiles[i] < 1 || !dpari_mul(ranks, s.tiles[i], &ranks)) {
+            ranks = 0;
+        }
+    }
+    if (s.tp < 1 || s.cp < 1 || !dpari_mul(ranks, s.tp, &ranks) ||
+        !dpari_mul(ranks, s.cp, &ranks)) {
+        ranks = 0;
+    }
+    rule = dpari_walk_early(p, &s, ranks);
+    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+        s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+        ranks = p->search.gpus;
+    }
+    p->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
+    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_why *why)
+{
+    dpar_status st = dpari_workload_check(job->work, why);
+    int32_t i;
+    if (st == DPAR_OK) {
+        st = dpari_cluster_check(job->cluster, why);
+    }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (search->global_batch < 0 || search->gpus < 0 ||
+        (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the search is for # GPUs and a global batch of #, the cluster has # "
+                         "(resize it)",
+                         search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster), 0);
+    }
+    dpari_zero(p, sizeof(*p));
+    p->job = *job;
+    p->search = *search;
+    p->search.gpus = dpari_cluster_gpus(job->cluster);
+    p->top = search->top;
+    p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
+    p->front = search->front;
+    p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->state[DPARI_TOTAL] = 1;
+    for (i = 0; i < DPARI_AXES; i++) {
+        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
+        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
+{
+    int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
+    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
+    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
+        if (p->walked >= until) {
+            return DPAR_MORE;
+        }
+        dpari_walk_position(p);
+        p->state[DPARI_POSITION]++;
+        p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
+        for (i = 0; i < DPARI_AXES; i++) {
+            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
+                break;
+            }
+            p->state[i] = 0;
+        }
+    }
+    if (p->tops > 0 || p->top_room == 0) {
+        return DPAR_DONE;
+    }
+    if (p->evaluated == 0) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "none of # configurations is legal on # GPUs with a global batch of #",
+                         p->walked, p->search.gpus, p->search.global_batch, 0);
+    }
+    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    return dpari_say(DPAR_E_NONE, why,
+                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
+                     p->evaluated, near_tenths / 10, near_tenths % 10,
+                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+}
+
+/* ---- neighbours ----------------------------------------------------------------------------- */
+
+static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+{
+    dpar_text_put(t, name);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, from);
+    dpar_text_put(t, " -> ");
+    dpar_text_int(t, to);
+}
+
+/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+                                  int32_t up, dpar_strategy *n, dpar_text *t)
+{
+    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
+    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    if (pair == 3) {
+        n->zero += up ? 1 : -1;
+        dpari_arrow(t, "zero", s->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+    }
+    if (pair == 4) {
+        n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        n->recompute_layers = 0;
+        dpar_text_put(t, "recompute ");
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+               job->work->trains;
+    }
+    n->shard = up ? s->dp : in_node;
+    dpari_arrow(t, "shard", all, n->shard);
+    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+}
+
+/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
+                           dpar_text *t)
+{
+    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    int64_t model;
+    *n = *s;
+    if (pair == 3 || pair == 4 || pair == 6) {
+        return dpari_neighbour_option(job, s, pair, up, n, t);
+    }
+    at = pair == 0   ? &n->tp
+         : pair == 1 ? &n->pp
+         : pair == 2 ? &n->micro_batch
+         : pair == 5 ? &n->vp
+         : pair == 7 ? &n->ep
+                     : &n->cp;
+    from = *at;
+    if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
+        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
+        (pair == 8 && job->work->vocab == 0)) {
+        return 0;
+    }
+    *at = up ? 2 * from : from / 2;
+    dpari_arrow(t, name[pair], from, *at);
+    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
+    if (pair == 1) {
+        n->vp = 1;
+        n->schedule = DPAR_1F1B;
+    } else if (pair == 5) {
+        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+    }
+    model = (int64_t)n->tp * n->cp * n->pp;
+    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
+        return 0;
+    }
+    n->dp = (int32_t)(ranks / model);
+    n->shard = n->dp == s->dp ? s->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
+}
+
+static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
+                                 dpar_rejected *r, dpar_text *t)
+{
+    double ratio =
+        other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
+    dpar_text_put(t, ": ");
+    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+        r->rule = DPAR_RULE_MEMORY;
+        dpar_text_put(t, "offloads more than a node's memory holds");
+        return;
+    }
+    if (!other->fits) {
+        r->rule = DPAR_RULE_MEMORY;
+        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        dpar_text_put(t, "up to ");
+        dpar_text_fixed(t, other->memory.upper * 1e-9, 1);
+        dpar_text_put(t, " GB, a GPU has ");
+        dpar_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        return;
+    }
+    r->rule = DPAR_RULE_NONE;
+    if (ratio > 0.9995 && ratio < 1.0005) {
+        dpar_text_put(t, "as fast");
+    } else {
+        dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    }
+    dpar_text_put(t, ", ");
+    dpar_text_fixed(t, other->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB");
+    if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
+        dpar_text_put(t, ", bubble ");
+        dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
+        dpar_text_put(t, " % instead of ");
+        dpar_text_fixed(t, 100.0 * plan->step.bubble, 0);
+        dpar_text_put(t, " %");
+    }
+}
+
+DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                      int64_t global_batch, dpar_rejected *out, int32_t room)
+{
+    const dpar_strategy *s = &plan->strategy;
+    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
+    int32_t k, n = 0;
+    for (k = 0; k < 18 && n < room; k++) {
+        dpar_rejected *r = &out[n];
+        dpar_plan other;
+        dpar_text t;
+        dpar_why why;
+        int64_t per;
+        dpar_status st;
+        dpari_zero(r, sizeof(*r));
+        dpar_text_init(&t, r->text, sizeof(r->text));
+        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
+            continue;
+        }
+        per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+            r->strategy.micro_batches = (int32_t)(batch / per);
+        }
+        st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
+        if (st == DPAR_OK || st == DPAR_E_MEMORY) {
+            r->seconds = other.step.total;
+            dpari_neighbour_text(job, plan, &other, r, &t);
+        } else {
+            dpar_text_put(&t, ": ");
+            dpar_text_put(&t, why.text);
+        }
+        n++;
+    }
+    return n;
+}
+
+/* ---- nearest legal -------------------------------------------------------------------------- */
+
+enum { DPARI_NEAR = 6 };
+
+static double dpari_apart(int32_t a, int32_t b)
+{
+    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
+    return x > y ? x / y : y / x;
+}
+
+/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+{
+    int32_t i, k, d, count = 0;
+    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
+        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
+            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
+                break;
+            }
+            if (k < DPARI_NEAR) {
+                list[k] = list[k - 1];
+            }
+        }
+        if (k < DPARI_NEAR) {
+            list[k] = d;
+        }
+    }
+    return count;
+}
+
+static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
+{
+    int32_t list[DPARI_NEAR];
+    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
+}
+
+static int32_t dpari_common(int32_t a, int32_t b)
+{
+    return (int32_t)dpari_most(1, dpari_gcd(a, b));
+}
+
+/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
+ * the product of all. 1: the same. */
+static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+{
+    int32_t x[10], y[10], i;
+    double far_apart = 1.0;
+    const dpar_strategy *s = a;
+    int32_t *to = x;
+    for (i = 0; i < 2; i++, s = b, to = y) {
+        to[0] = s->tp;
+        to[1] = s->cp;
+        to[2] = s->dp;
+        to[3] = s->pp;
+        to[4] = s->vp;
+        to[5] = s->ep;
+        to[6] = s->etp;
+        to[7] = s->micro_batch;
+        to[8] = s->micro_batches;
+        to[9] = s->shard;
+    }
+    for (i = 0; i < 10; i++) {
+        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    }
+    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
+    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
+    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
+    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
+    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
+    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    for (i = 0; i < 3; i++) {
+        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+    }
+    return far_apart;
+}
+
+static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* Options into their ranges; what has no effect here is switched off. */
+static void dpari_sane(const dpar_job *job, dpar_strategy *s)
+{
+    const dpar_workload *w = job->work;
+    int32_t i;
+    s->zero = dpari_within(s->zero, 0, 3);
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->recompute_layers =
+        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
+    s->vp = dpari_within(s->vp, 1, INT32_MAX);
+    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
+    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        s->offload &= 7;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
+    }
+    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+}
+
+/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks, each;
+    n->dp = rest;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
+    n->vp = n->pp > 1 ? n->vp : 1;
+    n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
+    ranks = n->tp * n->cp * n->dp;
+    n->etp = ranks % n->etp == 0 ? n->etp : 1;
+    n->ep =
+        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    if (batch > 0 && batch % n->dp == 0) {
+        each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
+        n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
+        n->micro_batches = each / n->micro_batch;
+    }
+}
+
+/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+                             int64_t batch, double best, dpar_strategy *near_one)
+{
+    int32_t plain;
+    for (plain = 0; plain < 2; plain++) {
+        double apart;
+        if (plain) {
+            n->vp = 1;
+            n->schedule = DPAR_1F1B;
+        }
+        apart = dpari_distance(asked, n);
+        if ((best <= 0.0 || apart < best) &&
+            dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
+            *near_one = *n;
+            return apart;
+        }
+    }
+    return best;
+}
+
+/* All degrees near those asked for, given the tiles. */
+static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
+                                dpar_strategy *near_one)
+{
+    const dpar_workload *w = job->work;
+    int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
+    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
+                                           : 1,
+                              sane->tp, INT32_MAX, tp);
+    for (i = 0; i < tps; i++) {
+        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        for (j = 0; j < cps; j++) {
+            int32_t left = rest / tp[i] / cp[j];
+            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            for (k = 0; k < pps; k++) {
+                dpar_strategy n = *sane;
+                n.tp = tp[i];
+                n.cp = cp[j];
+                n.pp = pp[k];
+                dpari_follow(job, &n, left / pp[k], batch);
+                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+            }
+        }
+    }
+    return best;
+}
+
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, dpar_strategy *near_one,
+                                           dpar_why *why)
+{
+    dpar_strategy sane = *s, found = *s;
+    int32_t gpus = dpari_cluster_gpus(job->cluster), i;
+    int64_t tiles = 1;
+    double best = 0.0;
+    dpar_status st = dpari_strategy_check(job, s, global_batch, NULL, why);
+    if (st == DPAR_OK) {
+        *near_one = *s;
+        return DPAR_OK;
+    }
+    dpari_sane(job, &sane);
+    for (i = 0; i < 3; i++) {
+        tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
+    }
+    if (tiles > 0 && gpus % tiles == 0) {
+        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+    }
+    for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
+        int32_t parts = dpari_divisor(gpus, i);
+        dpari_cut_grid(job->work, parts, sane.tiles);
+        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+    }
+    if (best <= 0.0) {
+        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+    }
+    *near_one = found;
+    return DPAR_OK;
+}
+
+/* ---- smallest machine ----------------------------------------------------------------------- */
+
+/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
+{
+    int64_t nodes = gpus / node, next;
+    if (gpus < node) {
+        return gpus + 1;
+    }
+    next = (nodes + (coarse && nodes >= 32 ? nodes / 16 : 1)) * node;
+    return next <= INT32_MAX ? (int32_t)next : 0;
+}
+
+/* The best plan on so many GPUs of the cluster's kind. */
+static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+{
+    dpar_cluster c = *job->cluster;
+    dpar_job resized = *job;
+    dpar_planner p;
+    dpar_search q = *search;
+    dpar_status st;
+    resized.cluster = &c;
+    if (c.nics < 1) { /* one node as described: more of them need some network */
+        c.nics = c.gpus_per_node;
+        c.nic_Bps = 25e9;
+    }
+    c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
+    c.nodes = gpus / c.gpus_per_node;
+    q.gpus = gpus;
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, &resized, &q, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, why);
+    } while (st == DPAR_MORE);
+    *nearest = p.state[DPARI_NEAREST_BYTES];
+    return st;
+}
+
+static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+{
+    if (!dpari_fixed(q, field)) {
+        *at = value;
+        q->fixed_fields |= (uint32_t)1 << field;
+    }
+}
+
+/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
+ * and everything recomputed and, if the search may, offloaded; the whole question only when that
+ * misses by less than a quarter (one layer in flight is less without recomputation). */
+static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                   int64_t *priced, dpar_why *why)
+{
+    dpar_search q = *search;
+    dpar_plan plan;
+    int64_t nearest = 0;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    dpar_status st;
+    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    if (job->work->trains) {
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+    }
+    if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
+        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+                       DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
+    }
+    st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    *priced += nearest; /* 0: nothing was legal */
+    if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
+        return st;
+    }
+    return dpari_size_search(job, search, gpus, &plan, &nearest, why);
+}
+
+/* Fewer GPUs than this cannot even hold the state between them. */
+static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+{
+    const dpar_recipe *r = &job->recipe;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
+                                     : job->work->params * r->weight;
+    double least = bytes / limit;
+    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int32_t node = job->cluster->gpus_per_node;
+    if (offload || !(least > 1.0)) {
+        return 1;
+    }
+    if (least >= 2e9) {
+        return INT32_MAX;
+    }
+    return least < node ? (int32_t)least : (int32_t)(least / node) * node;
+}
+
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+{
+    int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
+    int64_t nearest = 0, priced = 0;
+    dpar_status st = dpari_cluster_check(job->cluster, why);
+    if (st == DPAR_OK) {
+        st = dpari_workload_check(job->work, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    least = dpari_size_least(job, search);
+    st = DPAR_E_NONE;
+    for (enough = least; enough > 0 && enough <= most_gpus;
+         enough = dpari_size_after(enough, node, 1)) {
+        st = dpari_size_fits(job, search, enough, &priced, why);
+        if (st != DPAR_E_NONE) {
+            break;
+        }
+    }
+    if (st == DPAR_E_NONE) {
+        return priced > 0
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
+                               0, 0)
+                   : dpari_say(DPAR_E_NONE, why,
+                               "no number of GPUs up to # allows what is fixed, at a global batch "
+                               "of #",
+                               most_gpus, search->global_batch, 0, 0);
+    }
+    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+        if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
+            enough = gpus;
+        }
+    }
+    return st == DPAR_DONE
+               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
+                     ? DPAR_OK
+                     : DPAR_E_NONE
+               : st;
+}
+
 /* ==== cost/recommend.c ==== */
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
@@ -8728,22 +8061,22 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state =
-        w->trains ? dpar_zero_bytes(&job->recipe, w->params, 0, 1) : w->params * job->recipe.weight;
+    n.state = w->trains ? dpari_zero_bytes(&job->recipe, w->params, 0, 1)
+                        : w->params * job->recipe.weight;
     for (i = 0; i < w->layers; i++) {
         n.activations +=
-            dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
+            dpari_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
-    n.gpus = dpar_cluster_gpus(job->cluster);
+    n.gpus = dpari_cluster_gpus(job->cluster);
     n.tp = w->heads > 0 ? n.node : 1;
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
     n.spatial = w->dims > 1;
-    n.wide =
-        dpar_zero_bytes(&job->recipe, dpar_layer_params(w, dpar_workload_largest(w)), 0, 1) > n.gpu;
+    n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
+                              1) > n.gpu;
     n.sequence =
         w->heads > 0 && w->vocab > 0 &&
         (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
@@ -8866,10 +8199,15 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
     }
 }
 
-static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *q, dpar_plan *plan)
+static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
 {
     dpar_planner p;
-    dpar_status st = dpar_planner_init(&p, job, q, plan, 1, NULL, 0, NULL);
+    dpar_search q = *asked;
+    dpar_status st;
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, job, &q, NULL);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8887,7 +8225,7 @@ static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *fre
     dpar_search q = *free_stages;
     dpar_status st = DPAR_E_NONE, one;
     dpar_plan other;
-    int32_t gpus = dpar_cluster_gpus(job->cluster);
+    int32_t gpus = dpari_cluster_gpus(job->cluster);
     dpari_fix(&q, DPAR_FIELD_PP);
     for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
         if (gpus % q.fixed.pp != 0) {
@@ -9114,9 +8452,9 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
         dpari_gb(&t, plan->memory.total);
         if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
             dpar_text_put(&t, ", ");
-            dpari_gb(&t, dpar_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
-                                         plan->strategy.shard > 0 ? plan->strategy.shard
-                                                                  : plan->strategy.dp));
+            dpari_gb(&t, dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                          plan->strategy.shard > 0 ? plan->strategy.shard
+                                                                   : plan->strategy.dp));
             dpar_text_put(&t, " of them state");
         }
     } else {
@@ -9221,13 +8559,14 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
     for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
-        dpar_strategy s = dpar_strategy_default();
+        dpar_strategy s;
+        dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
         s.dp = n->gpus / s.tp;
         s.zero = w->trains ? 3 : 0;
         s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        one = dpar_plan_of(job, &s, 0, &plan, NULL, NULL);
+        one = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
         if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
             a->plan = plan;
             st = DPAR_E_MEMORY;
@@ -9251,8 +8590,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
     q.fixed_fields = 0;
-    if (dpar_smallest_machine(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX),
-                              &plan, NULL) == DPAR_OK) {
+    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
+                           NULL) == DPAR_OK) {
         dpar_text_put(&t, "; it fits on ");
         dpar_text_int(&t, dpar_strategy_ranks(&plan.strategy));
         dpar_text_put(&t, " such GPUs");
@@ -9264,16 +8603,16 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                      (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
-DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
-                                    dpar_advice *advice, dpar_why *why)
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why)
 {
     int32_t order[16], kinds, chosen = -1;
     double seconds[16], best;
     dpari_need n;
     dpar_search asked = *search;
-    dpar_status st = dpar_workload_check(job->work, why);
+    dpar_status st = dpari_workload_check(job->work, why);
     if (st == DPAR_OK) {
-        st = dpar_cluster_check(job->cluster, why);
+        st = dpari_cluster_check(job->cluster, why);
     }
     st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
@@ -9310,96 +8649,329 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
     return DPAR_OK;
 }
 
+/* ==== cost/halo_cost.c ==== */
+
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
+{
+    rates->copy_Bps = 20e9;
+    rates->run_s = 3e-9;
+    rates->peer_s = 0.75e-6;
+    rates->message_s = 2e-6;
+    rates->nic_Bps = 25e9;
+}
+
+static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                        const dpar_halo_grid *grid, dpar_why *why)
+{
+    int32_t d;
+    int64_t cells = 1;
+    if (!j || !grid) {
+        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+    }
+    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
+        j->together < 0 || j->together > j->bytes) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
+                         "dims 1 to 6",
+                         j->ranks, j->per_node, j->dims, j->bytes);
+    }
+    if (dpar_stencil_axes(j->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
+                         0, 0);
+    }
+    for (d = 0; d < j->dims; d++) {
+        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
+            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
+                             j->width[d], 0);
+        }
+        if (j->cells[d] > INT64_C(1) << 60 ||
+            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
+            cells > INT64_MAX / 4 / j->bytes) {
+            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
+        }
+    }
+    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
+        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
+        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_halo_sum {
+    double copy_s;
+    int64_t bytes, away; /* received; of them from other nodes */
+    int32_t peers, messages;
+} dpari_halo_sum;
+
+/* The rank of a neighbour; -1 beyond an open end. */
+static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                    const int32_t *coord, const int32_t *side)
+{
+    int32_t d, rank = 0;
+    for (d = 0; d < j->dims; d++) {
+        int32_t at = coord[d] + side[d];
+        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
+            return -1;
+        }
+        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
+    }
+    return rank;
+}
+
+/* The halo on one side: its bytes and the runs that it is made of. */
+static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                  const int32_t *side, int64_t *bytes, int64_t *runs)
+{
+    int32_t d, whole = 1; /* the dims after this one are held in one piece */
+    *bytes = j->bytes;
+    *runs = j->together > 0 ? j->bytes / j->together : 1;
+    for (d = j->dims - 1; d >= 0; d--) {
+        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
+        *bytes *= n;
+        *runs *= whole ? 1 : n;
+        whole = whole && j->width[d] == 0;
+    }
+}
+
+static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
+                                 const int32_t *side, dpari_halo_sum *sum)
+{
+    int64_t bytes, runs;
+    int32_t copies;
+    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
+    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
+    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
+    if (peer < 0 || bytes == 0) {
+        return;
+    }
+    sum->bytes += bytes;
+    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
+    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
+    if (peer / node != rank / node) {
+        sum->away += bytes;
+        sum->messages++;
+    } else if (peer != rank) {
+        sum->peers++;
+    }
+}
+
+/* All sides of a rank; a peer that is met on several is counted each time. */
+static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
+{
+    int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
+    dpari_zero(sum, sizeof *sum);
+    for (d = 0; d < j->dims; d++) {
+        coord[d] = rank / g->stride[d] % g->parts[d];
+        side[d] = -1;
+    }
+    for (;;) {
+        int32_t sides = 0;
+        for (d = 0; d < j->dims; d++) {
+            sides += side[d] != 0;
+        }
+        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
+            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
+        }
+        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
+            side[d] = -1;
+        }
+        if (d < 0) {
+            return;
+        }
+        side[d]++;
+    }
+}
+
+/* The ranks [first, last) of a node, into the grid's figures. */
+static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g, int32_t first, int32_t last)
+{
+    int64_t away = 0;
+    double network = 0;
+    int32_t k;
+    for (k = first; k < last; k++) {
+        dpari_halo_sum sum;
+        dpari_halo_cost_rank(j, r, g, k, &sum);
+        away += sum.away;
+        network = dpari_mostf(network, sum.messages * r->message_s);
+        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
+        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
+        g->bytes = dpari_most(g->bytes, sum.bytes);
+        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
+    }
+    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
+    g->network_s = dpari_mostf(g->network_s, network);
+    g->network_bytes = dpari_most(g->network_bytes, away);
+}
+
+static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g)
+{
+    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
+    int32_t d, middle = 0;
+    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
+        middle += g->parts[d] / 2 * g->stride[d];
+    }
+    middle = middle / node * node;
+    g->seconds = g->copy_s = g->network_s = 0;
+    g->bytes = g->network_bytes = 0;
+    g->peers = 0;
+    dpari_halo_cost_node(j, r, g, 0, node);
+    if (middle > 0) {
+        dpari_halo_cost_node(j, r, g, middle,
+                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
+    }
+    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
+}
+
+/* ---- grids ------------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                         dpar_why *why)
+{
+    int32_t d, k, ranks = 1, used = 0;
+    for (d = 0; d < j->dims; d++) {
+        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
+                             g->parts[d], j->cells[d], j->ranks);
+        }
+        ranks *= g->parts[d];
+    }
+    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
+        for (d = k = 0; k < j->dims; k++) {
+            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+        }
+        if (g->parts[d] == 1 || g->stride[d] != ranks) {
+            break;
+        }
+        ranks *= g->parts[d];
+    }
+    for (d = 0, k = 1; d < j->dims; d++) {
+        k *= g->parts[d];
+        if (g->stride[d] < 1) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
+        }
+    }
+    if (k != j->ranks || ranks != j->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
+                         k, j->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                         dpar_halo_grid *grid, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
+    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
+    if (s == DPAR_OK) {
+        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    }
+    return s;
+}
+
+/* The next permutation of n numbers in lexicographic order; 0 after the last. */
+static int dpari_halo_next_order(int32_t *order, int32_t n)
+{
+    int32_t i = n - 2, k = n - 1, t;
+    while (i >= 0 && order[i] > order[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return 0;
+    }
+    while (order[k] < order[i]) {
+        k--;
+    }
+    t = order[i], order[i] = order[k], order[k] = t;
+    for (i++, k = n - 1; i < k; i++, k--) {
+        t = order[i], order[i] = order[k], order[k] = t;
+    }
+    return 1;
+}
+
+/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
+static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                  const int32_t *parts, dpar_halo_grid *best)
+{
+    int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
+    int32_t found = 0; /* of these parts */
+    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
+    dpar_halo_grid g;
+    dpari_zero(&g, sizeof g);
+    for (d = 0; d < j->dims; d++) {
+        g.parts[d] = parts[d];
+        g.stride[d] = 1;
+        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+            axis[n] = d;
+            order[n] = n;
+            n++;
+        }
+    }
+    do {
+        int32_t stride = 1;
+        for (k = 0; k < n; k++) {
+            d = axis[n - 1 - order[k]];
+            g.stride[d] = stride;
+            stride *= parts[d];
+        }
+        dpari_halo_cost_grid(j, r, &g);
+        if (best->seconds < 0 || g.seconds < best->seconds ||
+            (g.seconds <= best->seconds && !found)) {
+            *best = g;
+        }
+        found = 1;
+    } while (!one_node && dpari_halo_next_order(order, n));
+}
+
+DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                           dpar_halo_grid *grid, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    const dpar_halo_rates *r = rates ? rates : &usual;
+    int32_t parts[DPAR_MAX_DIMS] = {0}, d;
+    dpar_halo_grid best;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, r, grid, why);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    dpari_zero(&best, sizeof best);
+    best.seconds = -1;
+    while (dpar_grid_next(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+        int fits = 1;
+        for (d = 0; d < job->dims; d++) {
+            fits = fits && parts[d] <= job->cells[d];
+        }
+        if (fits) {
+            dpari_halo_best_order(job, r, parts, &best);
+        }
+    }
+    if (best.seconds < 0) {
+        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
+                         0);
+    }
+    *grid = best;
+    return DPAR_OK;
+}
+
 /* ==== cost/plan_show.c ==== */
 
 /* ---- pieces --------------------------------------------------------------------------------- */
-
-static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
-{
-    dpar_text_char(t, ',');
-    dpar_text_put(t, name);
-    dpar_text_char(t, '=');
-    dpar_text_int(t, v);
-}
-
-static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
-{
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
-    int32_t i, n = 0;
-    dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
-            dpar_text_put(t, n++ > 0 ? "+" : "");
-            dpar_text_put(t, word[offload][i]);
-        }
-    }
-    dpar_text_put(t, n == 0 ? "none" : "");
-}
-
-static void dpari_show_tiles(dpar_text *t, const int32_t *tiles)
-{
-    dpar_text_int(t, tiles[0]);
-    dpar_text_char(t, 'x');
-    dpar_text_int(t, tiles[1]);
-    if (tiles[2] > 1) {
-        dpar_text_char(t, 'x');
-        dpar_text_int(t, tiles[2]);
-    }
-}
-
-static int32_t dpari_show_cuts(const dpar_strategy *s)
-{
-    return s->tiles[0] * s->tiles[1] * s->tiles[2];
-}
-
-DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s)
-{
-    dpar_text_put(t, "dp=");
-    dpar_text_int(t, s->dp);
-    if (s->shard > 0 && s->shard < s->dp) {
-        dpari_show_pair(t, "shard", s->shard);
-    }
-    dpari_show_pair(t, "zero", s->zero);
-    dpari_show_pair(t, "tp", s->tp);
-    if (s->tp > 1) {
-        dpari_show_pair(t, "sp", s->sp);
-    }
-    if (s->cp > 1) {
-        dpari_show_pair(t, "cp", s->cp);
-        dpar_text_put(t, ",cp_kind=");
-        dpar_text_put(t, dpar_cp_name(s->cp_kind));
-    }
-    dpari_show_pair(t, "pp", s->pp);
-    if (s->pp > 1) {
-        dpari_show_pair(t, "vp", s->vp);
-        dpar_text_put(t, ",schedule=");
-        dpar_text_put(t, dpar_schedule_name(s->schedule));
-    }
-    if (s->ep * s->etp > 1) {
-        dpari_show_pair(t, "ep", s->ep);
-        dpari_show_pair(t, "etp", s->etp);
-    }
-    if (dpari_show_cuts(s) > 1) {
-        dpar_text_put(t, ",tiles=");
-        dpari_show_tiles(t, s->tiles);
-    }
-    dpari_show_pair(t, "mbs", s->micro_batch);
-    dpari_show_pair(t, "m", s->micro_batches);
-    if (s->recompute != DPAR_RECOMPUTE_NONE) {
-        dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
-    }
-    if (s->recompute_layers > 0) {
-        dpari_show_pair(t, "recompute_layers", s->recompute_layers);
-    }
-    if (s->offload != 0) {
-        dpari_show_bits(t, ",offload=", s->offload, 1);
-    }
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        dpari_show_bits(t, ",overlap=", s->overlap, 0);
-    }
-}
 
 static void dpari_show_seconds(dpar_text *t, double s)
 {
@@ -9515,7 +9087,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_char(t, ' ');
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, " a sample\non  ");
-    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpar_text_put(t, c->gpu.name);
     dpar_text_put(t, " (");
@@ -9534,11 +9106,11 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, ", ");
     dpar_text_put(t, r->job->recipe.name);
     dpar_text_put(t, " precision, ");
-    dpar_text_put(t, dpar_stack_name(w->stack));
+    dpar_text_put(t, dpari_stack_name(w->stack));
     dpar_text_put(t, " software");
     if (w->heads > 0) {
         dpar_text_put(t, ", ");
-        dpar_text_put(t, dpar_attention_name(w->attention));
+        dpar_text_put(t, dpari_attention_name(w->attention));
         dpar_text_put(t, " attention");
     }
     dpar_text_put(t, "\n\n");
@@ -9574,7 +9146,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_show_right(t, cell, 5);
     dpar_text_put(t, "%  ");
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     if (!p->fits) {
         dpar_text_put(t, "  DOES NOT FIT");
     }
@@ -9610,7 +9182,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
                       : "of the dense matrix peak\n");
 }
 
-DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
+static void dpari_report_text(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30;
     int32_t i;
@@ -9683,12 +9255,12 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, " GB  ");
         dpari_show_seconds(t, r->front[i].step.total);
         dpar_text_put(t, "  ");
-        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_strategy_write(&r->front[i].strategy, t);
         dpar_text_char(t, '\n');
     }
 }
 
-DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
+static void dpari_report_explain(dpar_text *t, const dpar_report *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
@@ -9697,7 +9269,7 @@ DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
     }
     dpari_show_front(t, r);
     dpar_text_put(t, "\nthe first plan in full: ");
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
     dpar_text_int(t, p->memory.worst);
     dpar_text_put(t, ", the worst\n");
@@ -9789,28 +9361,28 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "tp", s->tp, ", ");
     dpari_json_int(t, "sp", s->sp, ", ");
     dpari_json_int(t, "cp", s->cp, ", ");
-    dpari_json_word_of(t, "cp_kind", dpar_cp_name(s->cp_kind), ", ");
+    dpari_json_word_of(t, "cp_kind", dpari_cp_name(s->cp_kind), ", ");
     dpari_json_int(t, "pp", s->pp, ", ");
     dpari_json_int(t, "vp", s->vp, ", ");
     dpari_json_int(t, "ep", s->ep, ", ");
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpar_recompute_name(s->recompute), ", ");
+    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
-    dpari_json_word_of(t, "schedule", dpar_schedule_name(s->schedule), ", ");
+    dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));
-    dpari_show_bits(&w, "", s->offload, 1);
+    dpari_write_bits(&w, "", s->offload, 1);
     dpari_json_word_of(t, "offload", word, ", ");
     dpar_text_init(&w, word, sizeof(word));
     if (s->overlap & DPAR_OVERLAP_DEFAULT) {
         dpar_text_put(&w, "default");
     } else {
-        dpari_show_bits(&w, "", s->overlap, 0);
+        dpari_write_bits(&w, "", s->overlap, 0);
     }
     dpari_json_word_of(t, "overlap", word, ", ");
     dpar_text_init(&w, word, sizeof(word));
-    dpari_show_tiles(&w, s->tiles);
+    dpari_write_tiles(&w, s->tiles);
     dpari_json_word_of(t, "tiles", word, "}");
 }
 
@@ -9846,7 +9418,7 @@ static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan 
 {
     dpar_memory m;
     int32_t i;
-    dpar_memory_of_stage(job, &p->strategy, rank, &m);
+    dpari_memory_rank(job, &p->strategy, rank, &m);
     dpar_text_put(t, "     \"");
     dpar_text_put(t, name);
     dpar_text_put(t, "\": {");
@@ -9926,9 +9498,9 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "  \"assumptions\": [\n    ");
     dpar_text_init(&l, line, sizeof(line));
     dpar_text_put(&l, "software: ");
-    dpar_text_put(&l, dpar_stack_name(w->stack));
+    dpar_text_put(&l, dpari_stack_name(w->stack));
     dpar_text_put(&l, ", attention: ");
-    dpar_text_put(&l, dpar_attention_name(w->attention));
+    dpar_text_put(&l, dpari_attention_name(w->attention));
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
@@ -9983,7 +9555,7 @@ static void dpari_json_front(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
         dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
         dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
-        dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", \"strategy\": ");
         dpari_json_strategy(t, &r->front[i].strategy);
         dpar_text_char(t, '}');
     }
@@ -9999,13 +9571,13 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
-DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
+static void dpari_report_json(dpar_text *t, const dpar_report *r)
 {
     int32_t i;
     dpar_text_put(t, "{\n  ");
     dpari_json_word_of(t, "model", r->job->work->name, ", ");
     dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
-    dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
+    dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", ");
     dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
     for (i = 0; i < r->plans; i++) {
         dpari_json_plan(t, r, &r->plan[i]);
@@ -10030,7 +9602,7 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
+static void dpari_report_csv(dpar_text *t, const dpar_report *r)
 {
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
@@ -10050,7 +9622,7 @@ DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
         const dpar_plan *p = &r->plan[i];
         dpar_text_int(t, i + 1);
         dpar_text_put(t, ",\"");
-        dpar_show_strategy(t, &p->strategy);
+        dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
             dpar_text_char(t, ',');
@@ -10152,7 +9724,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
     dpari_svg_open(t, 24, 36, "h");
     dpari_svg_escaped(t, r->job->work->name);
     dpar_text_put(t, " on ");
-    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpari_svg_escaped(t, c->gpu.name);
     dpar_text_put(t, "</text>\n");
@@ -10195,7 +9767,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_svg_open(t, x, y, "m");
     dpar_text_int(t, i + 1);
     dpar_text_put(t, "  ");
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
     for (k = 0; k < DPAR_TIMES; k++) {
         double w = 600.0 * p->step.term[k] / longest;
@@ -10259,14 +9831,14 @@ static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
         dpari_svg_number(t, "cx", x);
         dpari_svg_number(t, "cy", y);
         dpar_text_put(t, "><title>");
-        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_strategy_write(&r->front[i].strategy, t);
         dpar_text_put(t, "</title></circle>\n");
     }
     dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
     dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
 }
 
-DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
+static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
@@ -10289,6 +9861,22 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
         dpari_svg_front(t, r, y);
     }
     dpar_text_put(t, "</svg>\n");
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+                                    dpar_why *why)
+{
+    switch (format) {
+    case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;
+    case DPAR_REPORT_EXPLAIN: dpari_report_explain(t, r); break;
+    case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
+    case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
+    case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 4", format, 0, 0, 0);
+    }
+    return DPAR_OK;
 }
 
 #endif /* DPAR_COST_IMPLEMENTATION */

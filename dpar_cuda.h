@@ -126,7 +126,7 @@ typedef struct dpar_cuda_measured {
  * does not answer; E_MEMORY where there is none for the copy. Local. About a second. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
                                        dpar_cuda_measured *made, dpar_why *why);
-/* As the settings of a machine that dpar_cluster_parse reads, one a line, to come behind the
+/* As the settings of a machine that dpar_cluster_read reads, one a line, to come behind the
  * machine's own line ("1x8:h200"): hbm=, gemm= and link_share= as shares of what `peak` (of the
  * gpu and link of a preset) promises, launch_us=, pcie=. What was not measured is left out, with a
  * comment. Returns the length without NUL, also where `bytes` is not enough: then *text holds a

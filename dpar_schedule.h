@@ -71,29 +71,21 @@ typedef struct dpar_schedule {
 /* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
  * two chains of p stages, the second from the last rank to the first. */
 enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
-/* The rank of `stage` on `ranks`; -1 outside. O(1). */
-DPAR_API int32_t dpar_stage_rank(int32_t map, int32_t ranks, int32_t stage);
 
 /* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
  * stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Lays an empty schedule into mem (aligned as for int64_t): ranks, stages, pointers; chain =
+/* Makes an empty schedule in mem (aligned as for int64_t): ranks, stages, pointers; chain =
  * stages, slices = 1, micros = 0, all begins 0. E_ARG, E_ROOM with a sentence. O(ranks). */
-DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                       int64_t actions, void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why);
 
-/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
-DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage);
-DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage);
-/* The stage at the other end of a message, of F, B and I the one that needs the result; -1 at a
- * chain's end and for other kinds. */
+/* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
+ * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
+ * and for other kinds. O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. Static text. */
-DPAR_API const char *dpar_action_name(int32_t kind);
-/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
-DPAR_API int dpar_action_has_micro(int32_t kind);
 /* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. */
-DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t);
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
 /* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------
  *
@@ -104,13 +96,19 @@ DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t);
  * they stand (E_ARG when on two, or when a stage below the largest is on none); peers follow from
  * that. */
 
-/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(n). */
-DPAR_API int64_t dpar_schedule_read_bytes(const char *text, size_t n, dpar_why *why);
-/* Reads a text into mem. `chain`: stages of a chain, 0: all are one chain; a message between
- * stages that are not neighbours in a chain, or on one rank, is E_ARG. micros: the largest + 1.
- * slices = 1: set it. O(n). */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size_t n, int32_t chain,
-                                        void *mem, int64_t bytes, dpar_why *why);
+/* A text to read. Zero-initialise it, then set the first two. */
+typedef struct dpar_schedule_text {
+    const char *text;
+    size_t bytes;
+    int32_t chain; /* stages of a chain; 0: all are one chain */
+} dpar_schedule_text;
+
+/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(bytes). */
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
+/* Reads a text into mem. A message between stages that are not neighbours in a chain, or on one
+ * rank, is E_ARG. micros: the largest + 1. slices = 1: set it. O(bytes). */
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why);
 /* Appends the text; `end` ends the lines: "\r\n" as Python's csv writes it, or "\n". What is
  * written reads back as the same actions. O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
@@ -203,20 +201,16 @@ typedef struct dpar_order {
     int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
 } dpar_order;
 
-/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
-DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
-/* Actions of a rank (an overlapped pair: 2); -1 for a rank or an order that does not exist.
- * O(stages). */
-DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
-/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
- * 88 m + 72 p + 248 bytes a rank to work in. -1 with the sentence of dpar_order_check.
- * O(stages). */
-DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
-/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
- * dpar_order_check, and E_ROOM. Time: O(actions), V_HALF, V_MIN, 1F1B_V: O(actions + p^2) and more
- * where much moves. Behind the schedule's own bytes mem is free again. */
-DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
-                                     int64_t bytes, dpar_why *why);
+/* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
+ * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 where there is no such schedule, with the
+ * sentence why. O(stages). */
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why);
+/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. E_ARG,
+ * E_DIVIDE, E_RANGE where there is no such schedule, and E_ROOM. Time: O(actions), V_HALF, V_MIN,
+ * 1F1B_V: O(actions + p^2) and more where much moves. Behind the schedule's own bytes mem is free
+ * again. */
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why);
 
 /* "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv", "v-half", "v-min",
  * "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v", "moe-overlap", "seq1f1b",
@@ -233,20 +227,11 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
 
 /* lower - passes over schedules, from a list of computations to one that a runner executes: when a
  * stage's parameters are gathered and let go, when its gradients are reduced, which message goes
- * before which. Each pass reads `in`, writes `out` into the caller's memory and takes O(actions).
- */
+ * before which, and how late a receive is posted. */
 
-/* All passes: `mem` (aligned as for int64_t) must not be in's and is out's from then on; so many
- * bytes as the pass's own function says, which answers -1 with a sentence for a list that no pass
- * takes: a kind, stage or micro-batch that there is not, a stage on another rank than rank_of says,
- * a joined forward without a B or I behind it, a message that is none between neighbours (E_ARG).
- * E_ROOM when there are fewer. The schedule lies first; what the pass worked with lies behind its
- * rank_of and is free again. `out` is written on success only. */
-
-/* ---- messages, shards, gradients -------------------------------------------------------------
- *
- * The three lowering passes of PyTorch (torch/distributed/pipelining/schedules.py), in its order
- * and with its results:
+/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order: the three lowering passes of
+ * PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and LATE_RECV each
+ * go alone.
  *
  * SHARDS: a stage's parameters are gathered (UNSHARD) when it is among the first `max_active`
  * different stages that this rank computes from here on (both stages of a joined pair count, so
@@ -261,59 +246,93 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
  * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
  * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
  * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
- * passes before drop them). E_STUCK names a rank that can never go on and what it waits for. */
-enum { DPAR_LOWER_SHARDS = 1, DPAR_LOWER_REDUCE = 2, DPAR_LOWER_MESSAGES = 4, DPAR_LOWER_IDLE = 8 };
+ * passes before drop them). E_STUCK names a rank that can never go on and what it waits for.
+ *
+ * MERGE: where W stands directly behind I of the same stage and micro-batch they become one B; idle
+ * actions are dropped. A joined I stays as it is.
+ *
+ * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
+ * them: past computations, never past the one that needs it (F; B or I) and never past a message of
+ * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY: whatever
+ * keeps order, even blocking rendezvous; PEER: a channel for each pair of ranks, or finer; EDGE:
+ * one for each sender and receiver. */
+enum {
+    DPAR_LOWER_SHARDS = 1,
+    DPAR_LOWER_REDUCE = 2,
+    DPAR_LOWER_MESSAGES = 4,
+    DPAR_LOWER_IDLE = 8,
+    DPAR_LOWER_MERGE = 16,
+    DPAR_LOWER_LATE_RECV = 32
+};
+enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
 
 typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; without a pass: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
+    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
 } dpar_lowering;
 
-/* `how` may be NULL: all zero. What a pass adds may not be in the list already (E_ARG). Working
- * memory: 41 bytes a rank, 8 a stage, one byte for each stage and micro-batch. The size is exact
- * but for REDUCE, where it has room for one action a stage. O(actions x max_active). */
+/* Bytes of memory that the passes take; -1 with a sentence for a list that no pass takes: a kind,
+ * stage or micro-batch that there is not, a stage on another rank than rank_of says, a joined
+ * forward without a B or I behind it, a message that is none between neighbours. `how` may be NULL:
+ * all zero. Beside the schedule: nothing (MERGE); 16 bytes a rank, 8 an action of the longest list,
+ * one byte for each stage and micro-batch (LATE_RECV); 41 bytes a rank, 8 a stage, one byte for
+ * each stage and micro-batch (the others). The size is exact but for REDUCE, where it has room for
+ * one action a stage. O(actions x max_active). */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
                                            dpar_why *why);
+/* Reads `in`, writes `out` into mem (aligned as for int64_t), which must not be in's and is out's
+ * from then on. The schedule lies first; what the passes worked with lies behind its rank_of and is
+ * free again. `out` is written on success only. E_ARG as above, and where what a pass adds is in
+ * the list already; E_ROOM. O(actions x max_active). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_lowering *how, void *mem, int64_t bytes,
                                          dpar_why *why);
-
-/* ---- other passes --------------------------------------------------------------------------- */
-
-/* Where W stands directly behind I of the same stage and micro-batch they become one B; idle
- * actions are dropped. A joined I stays as it is. */
-DPAR_API int64_t dpar_schedule_merge_bytes(const dpar_schedule *in, dpar_why *why);
-DPAR_API dpar_status dpar_schedule_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
-                                         int64_t bytes, dpar_why *why);
-
-/* Receive sinking: each RECV moves as late as it may, so that fewer buffers wait with nobody
- * reading them: past computations, never past the one that needs it (F; B or I) and never past a
- * message of its class. A list that lowering made stays free of deadlock over these channels:
- * ANY: whatever keeps order, even blocking rendezvous; PEER: a channel for each pair of ranks, or
- * finer; EDGE: one for each sender and receiver. */
-enum { DPAR_SINK_ANY, DPAR_SINK_PEER, DPAR_SINK_EDGE, DPAR_SINK_CLASSES };
-/* Working memory: 16 bytes a rank, 8 an action of the longest list, one byte for each stage and
- * micro-batch. */
-DPAR_API int64_t dpar_schedule_sink_bytes(const dpar_schedule *in, dpar_why *why);
-DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule *in,
-                                        int32_t channel_class, void *mem, int64_t bytes,
-                                        dpar_why *why);
 
 /* ==== schedule/check.h ==== */
 
 /* check - is a schedule right, and does it come to its end on a given transport? */
 
-/* What dpar_schedule_check takes for right, beyond its rules. */
+/* What counts as right, beyond the rules below. */
 enum {
     DPAR_CHECK_TRAINS = 1, /* a list without any backward is refused: else it is forward-only */
     DPAR_CHECK_TAGGED = 2  /* messages have tags (MPI): any order on a channel will do */
 };
 
-/* Bytes of working memory, for the check and for the run; -1 when ranks, stages, chain, micros,
- * slices or begin are not those of a schedule (the check says why). O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s);
-DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
+/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
+ * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
+ * in a queue; one goes over when both its ends are the first of their queues; a computation waits
+ * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
+ * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
+ * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
+ * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
+ * first in first out: a send waits for a place in it, a receive for its message at the front.
+ * What passes BLOCKING passes all. */
+enum {
+    DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
+    DPAR_TRANSPORT_BLOCKING,
+    DPAR_TRANSPORT_RANK,
+    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_PAIR,
+    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_EAGER,
+    DPAR_TRANSPORTS
+};
+
+/* What is asked. Zero-initialise it: the proof alone. */
+typedef struct dpar_checking {
+    int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
+    int32_t transport; /* DPAR_TRANSPORT_... */
+    int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
+    int64_t *stuck;    /* NULL, or [ranks], written when the transport gets stuck and only then:
+                          where each rank stands, the index in s->action, -1 when it is through; of
+                          queued messages the first of the queue that holds up the rank */
+} dpar_checking;
+
+/* Bytes of working memory; -1 when ranks, stages, chain, micros, slices or begin are not those of a
+ * schedule (the check says why). `how` may be NULL: all zero. O(ranks). */
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
 
 /* Proves a schedule, compute alone or with messages: DPAR_OK, or E_ARG and the first fault as one
  * sentence, "rank 2: 1B3 is there twice". Any actions may stand in it. The rules:
@@ -334,44 +353,16 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
  *    WAIT_REDUCE_GRAD at most once;
  *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
- *    the circle, as dpar_schedule_run_check.
- * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
-                                         int64_t bytes, dpar_why *why);
-
-/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
- * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
- * in a queue; one goes over when both its ends are the first of their queues; a computation waits
- * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
- * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
- * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
- * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
- * first in first out: a send waits for a place in it, a receive for its message at the front.
- * What passes BLOCKING passes all. */
-enum {
-    DPAR_TRANSPORT_BLOCKING,
-    DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIR,
-    DPAR_TRANSPORT_PAIR,
-    DPAR_TRANSPORT_EDGE,
-    DPAR_TRANSPORT_EAGER,
-    DPAR_TRANSPORTS
-};
-/* "blocking", "rank", "dir", "pair", "edge", "eager"; "?" for others. And back; -1 for others. */
-DPAR_API const char *dpar_transport_name(int32_t transport);
-DPAR_API int32_t dpar_transport_find(const char *name);
-
-/* Does a list with messages come to its end? DPAR_OK; E_ARG when it is no right schedule
- * (dpar_schedule_check, tagged; or it lacks its messages); E_STUCK when it gets stuck, the circle:
- * "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0; rank 1 ...". No run
- * depends on the ranks' speed, so that one run proves all. room: messages of an EAGER buffer, 1 and
- * more; else ignored. stuck: NULL, or [ranks], written when it gets stuck and only then: where each
- * rank stands, the index in s->action, -1 when it is through; of queued messages the first of the
- * queue that holds up the rank. E_ROOM as above. Source: what PyTorch issue #172668 and PR #195760
- * report. O(actions). */
-DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
-                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
-                                             dpar_why *why);
+ *    the circle.
+ *
+ * With a transport: does the list, which must have its messages, come to its end on it? E_STUCK and
+ * the circle when it does not: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
+ * 1SEND_F0; rank 1 ...". No run depends on the ranks' speed, so that one run proves all. Source:
+ * what PyTorch issue #172668 and PR #195760 report.
+ *
+ * E_ROOM when mem (aligned as for int64_t) is too small. `how` may be NULL. O(actions). */
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
 
 /* ==== schedule/steps.h ==== */
 
@@ -397,23 +388,27 @@ typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
+/* What is asked, and where the answers go. Zero-initialise it. */
+typedef struct dpar_slotting {
+    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
+     * has the data out of its slot when it returns. A runner that posts k sends at a time and then
+     * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
+     * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last
+     * to use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.) */
+    int32_t in_flight;
+    dpar_slots *slots;        /* NULL, or one for each of s->action */
+    dpar_slot_counts *counts; /* NULL, or [ranks] */
+} dpar_slotting;
+
 /* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
 /* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
- * once at most. slots: NULL, or one for each of s->action; counts: NULL, or [ranks].
- * flying: a send's slot stays taken while the next `flying` sends of the rank are posted. 0: a SEND
- * has the data out of its slot when it returns. A runner that posts k sends at a time and then
- * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
- * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last to
- * use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.)
- * E_ARG when dpar_schedule_check (tagged) refuses s, or flying < 0; E_RANGE at more than 65535
- * slots; E_ROOM. O(actions). */
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why);
+ * once at most. E_ARG when dpar_schedule_check (tagged) refuses s, or in_flight < 0; E_RANGE at
+ * more than 65535 slots; E_ROOM. O(actions). */
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
 
-/* A rank's way through its list. Both pointers are the caller's and must live. Begin again for the
- * next training step. */
+/* A rank's way through its list. Both pointers are the caller's and must live. */
 typedef struct dpar_steps {
     const dpar_schedule *schedule;
     const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
@@ -426,12 +421,13 @@ typedef struct dpar_task {
     dpar_slots slots[2];
 } dpar_task;
 
-/* Begins a step of `rank`; a rank outside has nothing to do. O(1). */
-DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                               int32_t rank);
-/* The number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
+/* The first task of `rank`, for each training step anew; a rank outside has nothing to do. Returns
+ * the number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
  * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
-DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task);
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task);
+/* And the next one, so. O(1). */
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 /* ==== schedule/simulate.h ==== */
 
@@ -496,8 +492,6 @@ typedef struct dpar_times {
 typedef struct dpar_ratio {
     int64_t part, whole;
 } dpar_ratio;
-/* In millionths, the nearest, halves up; 0 when whole < 1 or part < 0; at most INT64_MAX. O(1). */
-DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r);
 
 /* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
  * action, up to which the rank waits for one input, the last to come.
@@ -546,26 +540,36 @@ typedef struct dpar_timing {
     int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many (dpar_simulate_path lists them) */
+    int64_t path_actions;       /* how many */
     int64_t path_compute;       /* their time; */
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
-/* Bytes of working memory that dpar_simulate takes for this schedule: 12 an action, 28 a stage and
- * micro-batch, 240 a stage, 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the
- * struct is not a schedule (slices that do not divide micros, say) or has more than 2^32 - 2
- * actions. O(1). */
-DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t);
+/* What is asked, and where the answers go: NULL where they are not wanted. Zero-initialise it. */
+typedef struct dpar_simulation {
+    const dpar_times *times;
+    int64_t *start, *end;   /* [actions], for each its times: of a message from the moment that it
+                               was reached, to its arrival (a buffered one may have come before); of
+                               both of a joined pair the pair's */
+    dpar_rank_timing *rank; /* [ranks] */
+    int64_t *path;          /* [actions], of which timing->path_actions are written: the critical
+                               path, first action first, as indices of s->action: the work on it and
+                               the messages that the list has (of a joined pair the forward). Where
+                               several chains are as long, that which stays on its rank; where
+                               several ranks end last, the first of them */
+} dpar_simulation;
+
+/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
+ * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is not a schedule
+ * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
 /* Runs the schedule. Each rank does its list in order; an action starts when the rank is free and
  * its inputs are here. Without any SEND or RECV in the list (compute only) messages are implied:
  * the work's input arrives one message after the end of its producer when ranks differ. With them
  * (lowered) work waits for the message that its RECV names; messages go where the stages are
  * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
- *
- * start, end: [actions], for each action its times (NULL: not wanted): of a message from the
- * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
- * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
+ * mem: aligned as for int64_t.
  *
  * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
@@ -574,23 +578,16 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
  *
  * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
-DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
-                                   int64_t *end, dpar_timing *timing, dpar_rank_timing *rank,
-                                   void *mem, int64_t bytes, dpar_why *why);
-
-/* The critical path that the last dpar_simulate on this `mem` found, first action first, as
- * indices of s->action: the work on it and the messages that the list has (of a joined pair the
- * forward). Where several chains are as long, that which stays on its rank; where several ranks end
- * last, the first of them. Returns their number,
- * which is timing->path_actions; writes them when `room` is enough for all. O(its actions). */
-DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room);
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why);
 
 /* ==== schedule/closed.h ==== */
 
 /* closed - the published formulas of pipeline schedules, each only where simulation agrees with
  * it; elsewhere a sentence says which condition is not met. */
 
-/* What a formula gives, in the units of dpar_simulate: times of a stage (a chunk of 1/v of a
+/* What a formula gives, in the units of dpar_times: times of a stage (a chunk of 1/v of a
  * rank's layers), activations counted in stages x micro-batches. */
 enum {
     DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
@@ -600,6 +597,10 @@ enum {
     DPAR_CLOSED_PEAK,    /* most activations that `rank` holds */
     DPAR_CLOSED_KINDS
 };
+typedef struct dpar_formula {
+    int64_t value;
+    const char *text; /* static: "(m + p - 1) (F + B)" */
+} dpar_formula;
 
 /* With p ranks, v chunks, m micro-batches, s slices, F, B, I, W, FB (joined) of one stage, latency
  * c of buffered messages, groups of p micro-batches, all stages alike:
@@ -650,17 +651,16 @@ enum {
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
  * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024; where they hold: simulation.
  *
- * `rank` matters for PEAK alone. *formula: static text, e.g. "(m + p - 1) (F + B)"; may be NULL.
- * E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE, E_RANGE for an order that there
- * is not, times below 0, a value past INT64_MAX. O(stages), the check of the order. */
-DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
-                                      int32_t rank, int64_t *value, const char **formula,
-                                      dpar_why *why);
+ * `rank` matters for PEAK alone. E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE,
+ * E_RANGE for an order that there is not, times below 0, a value past INT64_MAX. *formula is
+ * written on success only. O(stages), the check of the order. */
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why);
 
-/* ==== schedule/exact.h ==== */
+/* ==== schedule/job.h ==== */
 
-/* exact - what a pipeline has to do, within which memory; and the best order for a tiny one, by
- * exhaustive search. Integers only. */
+/* job - what a pipeline has to do, within which memory. Integers only. */
 
 /* What is made small. SPAN is the longest time from a rank's first start to its last end: what a
  * step takes when each rank may step its optimizer and go on alone, and what papers on zero bubbles
@@ -676,13 +676,14 @@ typedef struct dpar_pipe_job {
     int32_t split;                 /* 1: I and W are two actions; 0: B is both in one piece */
     int32_t objective;             /* DPAR_LEAST_MAKESPAN or DPAR_LEAST_SPAN */
     const uint16_t *rank_of;       /* [stages], each rank has a stage; NULL: map */
-    /* Times, messages and memory, as for dpar_simulate. Read: forward, input, weight, backward,
+    /* Times, messages and memory, as dpar_times has them. Read: forward, input, weight, backward,
      * latency, bytes, bandwidth, hold_forward (0 or more), hold_input, hold_weight (0 or less; with
      * hold_forward their sum is 0), hold_always. Messages are DPAR_SENDS_BUFFERED on links of their
      * own; bandwidth at most INT64_MAX / 10. Without any hold_forward an activation counts as 1,
      * from F to B or W. */
     const dpar_times *times;
     dpar_each cap; /* [ranks]: the most that a rank may hold at any time; a 0: no limit */
+    int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: not */
 } dpar_pipe_job;
 
 typedef struct dpar_pipe_result {
@@ -691,53 +692,20 @@ typedef struct dpar_pipe_result {
     int64_t nodes;          /* that the search visited; 0 when there was none */
 } dpar_pipe_result;
 
-/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
- * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
- * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
- * 20". O(stages x ranks). */
-DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why);
-/* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
-DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job);
-/* A lower bound on the objective; -1 when dpar_pipe_check refuses. The largest over ranks of its
- * work, with (makespan) the shortest way to its first stage and back from its last action to stage
- * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
- * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
- * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
- * O(stages x ranks). */
-DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job);
-
-/* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
- * one of the actions that are ready, or waits for the next arrival. States that were searched to
- * the end stand in a table and are not searched again. Up to 12 ranks, 24 stages and 255
- * micro-batches; F and I take 1 to 2^31 - 1, W and messages 0 to that. In practice: stages x micros
- * up to 24. */
-
-/* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
- * job is out of its domain. O(stages). */
-DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries);
-/* Visits at most `nodes` states. *s is laid out by dpar_schedule_lay for ranks, stages and
- * dpar_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
- * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
- * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
- * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpar_pipe_check says. mem
- * is aligned as for int64_t; all of it is used. */
-DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
-                                       int64_t bytes, dpar_why *why);
-
 /* ==== schedule/auto.h ==== */
 
 /* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
  * stage by stage. */
 
-/* Working memory that dpar_auto_schedule needs at least (mostly 16 bytes a stage and micro-batch,
- * and 8 an action); what is handed over beyond that becomes the table of the exact search. -1 when
- * dpar_pipe_check refuses the job. O(stages x ranks). */
-DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job);
+/* Bytes of memory that dpar_schedule_auto needs at least: the schedule, and mostly 16 bytes a stage
+ * and micro-batch and 8 an action to work in; what is handed over beyond that becomes the table of
+ * the exact search. -1 with a sentence for a job that is out of its domain or cannot fit.
+ * O(stages x ranks). */
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why);
 
-/* Makes a schedule (F, I and W, or F and B; no messages) that keeps the caps, into `room` of
- * dpar_schedule_bytes(ranks, stages, dpar_pipe_actions(job)) bytes. The best, in the objective and
- * then in the other measure, of
+/* Makes a schedule (F, I and W, or F and B; no messages) that keeps the caps, in mem (aligned as
+ * for int64_t): the schedule lies first, what is behind its own bytes is free again. The best, in
+ * the objective and then in the other measure, of
  *   - with one stage a rank, rounds of an I on every stage, from the last to the first, with F's
  *     before and W's in the gaps: the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), its
  *     eight variants, with times and memory of each stage;
@@ -745,19 +713,21 @@ DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job);
  *     preference, each with nine limits on the micro-batches between a stage's F and its I. A
  *     micro-batch is let in only while the oldest one can still get through: no deadlock;
  *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
- *   - the best list with its limits changed stage by stage, while that helps, for at most `nodes`
- *     actions tried;
- *   - where stages x micro-batches is at most 48 and the bound is not met: dpar_exact_search for at
- *     most `nodes` nodes (10^6 take about a second).
- * At most some 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take
- * half a second. nodes = 0: neither of the last two.
+ *   - the best list with its limits changed stage by stage, while that helps, for at most
+ * job->nodes actions tried;
+ *   - where stages x micro-batches is at most 48 and the bound is not met: dpari_exact_search for
+ * at most `nodes` nodes (10^6 take about a second). At most some 2^25 actions are tried before
+ * `nodes` count: 64 ranks and 512 micro-batches take half a second. job->nodes = 0: neither of the
+ * last two.
  *
  * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
- * leave a schedule. Same input, same schedule, on every machine. Errors: what dpar_pipe_check says;
- * E_ARG; E_ROOM. `room` and `mem` are aligned as for int64_t. O(rules x actions x ranks). */
-DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
-                                        void *mem, int64_t bytes, dpar_why *why);
+ * leave a schedule. Same input, same schedule, on every machine. E_ARG for a job out of its domain;
+ * E_RANGE when a sum of times or bytes passes 2^60; E_MEMORY when a cap cannot hold one micro-batch
+ * on all stages of its rank, which every order needs and which is enough: "cannot fit: rank 2 needs
+ * 3 activations of 10 bytes, its cap is 20"; E_ROOM. O(rules x actions x ranks). */
+DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
+                                        dpar_pipe_result *result, void *mem, int64_t bytes,
+                                        dpar_why *why);
 
 /* ==== schedule/place.h ==== */
 
@@ -765,36 +735,41 @@ DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes,
  * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
  * may weigh depends on when it is waited for. */
 
-/* Working memory; `given` as below. -1 when the numbers are out of their domain. O(1). */
-DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
-                                   const dpar_schedule *given);
-/* Cuts `layers` layers into job->stages runs, none empty: stage s gets the layers cuts[s] ..
- * cuts[s + 1] - 1. job is as for dpar_auto_schedule, but in job->times forward, input, weight,
- * backward, hold_forward, hold_input, hold_weight and hold_always are of layers (of[layers], a
- * stage has the sum of its own; without hold_forward a stage's activation counts as 1); latency,
- * bytes and bandwidth are of the edges between stages.
- *
- * `given`: a schedule of one chain on the job's ranks, stages and micro-batches, from
- * dpar_order_make, say: its lists stay, layers move, dpar_simulate judges. NULL: each way to cut
- * gets the schedule that dpar_auto_schedule makes for it, without a search; the best one's goes
- * into *s and `room`, of dpar_schedule_bytes(ranks, stages, dpar_pipe_actions(job)) bytes (with
- * `given` s and room are not touched).
+/* What is asked. Zero-initialise it. */
+typedef struct dpar_placing {
+    /* As for dpar_schedule_auto, but in job->times forward, input, weight, backward, hold_forward,
+     * hold_input, hold_weight and hold_always are of layers (of[layers], a stage has the sum of its
+     * own; without hold_forward a stage's activation counts as 1); latency, bytes and bandwidth are
+     * of the edges between stages. job->nodes is not read. */
+    const dpar_pipe_job *job;
+    int32_t layers;
+    /* A schedule of one chain on the job's ranks, stages and micro-batches, from
+     * dpar_schedule_generate, say: its lists stay, layers move, dpar_schedule_simulate judges.
+     * NULL: each way to cut gets the schedule that dpar_schedule_auto makes for it. */
+    const dpar_schedule *given;
+    int64_t tries; /* ways to cut that are judged, at most */
+    int64_t
+        *cuts; /* [stages + 1]: the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1 */
+} dpar_placing;
+
+/* Bytes of memory; -1 when the numbers are out of their domain. O(1). */
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
+/* Cuts the layers into job->stages runs, none empty. Without a schedule that is given, the best
+ * one's goes into *s and the first bytes of mem (aligned as for int64_t); with one *s is not
+ * touched and may be NULL.
  *
  * Starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
  * numbers of layers; then moves a layer from one stage to another, the stages between passing one
- * on, while the objective gets smaller, or the bytes over the caps do; judges at most `tries` ways
- * to cut. Of 1486 random small jobs 1450 came out as good as the best of all ways to cut, the
- * others up to 4 % longer. result->bound is of this way to cut; result->nodes says how many were
- * judged.
+ * on, while the objective gets smaller, or the bytes over the caps do. Of 1486 random small jobs
+ * 1450 came out as good as the best of all ways to cut, the others up to 4 % longer. result->bound
+ * is of this way to cut; result->nodes says how many were judged.
  *
  * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
- * the sentence of dpar_pipe_check or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
- * dpar_simulate says of `given`. */
-DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
-                                       dpar_schedule *s, void *room, int64_t room_bytes,
-                                       dpar_pipe_result *result, void *mem, int64_t bytes,
-                                       dpar_why *why);
+ * the sentence of dpar_schedule_auto or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
+ * dpar_schedule_simulate says of `given`. */
+DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                         dpar_pipe_result *result, void *mem, int64_t bytes,
+                                         dpar_why *why);
 
 /* ==== schedule/schedule_show.h ==== */
 
@@ -807,33 +782,35 @@ DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
  * microseconds, with F = 1000 ticks and unit = 1000 in forwards. */
 typedef struct dpar_gantt {
     const dpar_schedule *schedule;
-    const int64_t *start, *end; /* of schedule->action[k], as dpar_simulate fills them */
+    const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
     int64_t unit;               /* ticks, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL: none */
+    int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
 } dpar_gantt;
 
-/* All three write nothing and return E_ARG with a sentence when a time is negative, ends before it
- * starts, or an action is no action of the schedule. */
-
-/* One line a rank, at most `width` characters (32 to 4096), 7-bit ASCII: a terminal, a UART. A time
- * step is a column or several when they fit, and slices are exact; else columns are scaled, each
- * showing what ran in its middle, which the first line says. With room each slice is a letter,
- * its micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
+/* TEXT: one line a rank, at most `width` characters, 7-bit ASCII: a terminal, a UART. A time step
+ * is a column or several when they fit, and slices are exact; else columns are scaled, each showing
+ * what ran in its middle, which the first line says. With room each slice is a letter, its
+ * micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
  * half the forward); else a mark a column: 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and
- * collectives are left out. The legend says all this. O(actions x width). */
-DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
-                                             dpar_why *why);
-/* A picture: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle
- * hatched, messages as arrows, collectives and offloads on a strip below, an axis, a legend,
- * tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
- * received nearly in the order of their sends. */
-DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why);
-/* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
+ * collectives are left out. The legend says all this. O(actions x width).
+ *
+ * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
+ * messages as arrows, collectives and offloads on a strip below, an axis, a legend, tooltips. Valid
+ * XML, no script, no font but sans-serif. O(actions), when messages are received nearly in the
+ * order of their sends.
+ *
+ * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
  * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
  * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
  * receive is drawn from when the message leaves; messages that are in flight at once have threads
  * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
-DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
+enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
+
+/* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
+ * ends before it starts, an action is no action of the schedule, or there is no such format. */
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+                                        dpar_why *why);
 
 #endif /* DPAR_SCHEDULE_H */
 
@@ -843,15 +820,118 @@ DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g,
     !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
 #define DPAR_SCHEDULE_IMPLEMENTATION_DONE
 
+/* ==== schedule/action.h ==== */
+
+/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+
+/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. */
+DPARI_FN const char *dpari_action_name(int32_t kind)
+{
+    switch (kind) { /* no table: its pointers would be data to relocate */
+    case DPAR_FORWARD: return "F";
+    case DPAR_BACKWARD: return "B";
+    case DPAR_INPUT: return "I";
+    case DPAR_WEIGHT: return "W";
+    case DPAR_SEND_F: return "SEND_F";
+    case DPAR_RECV_F: return "RECV_F";
+    case DPAR_SEND_B: return "SEND_B";
+    case DPAR_RECV_B: return "RECV_B";
+    case DPAR_UNSHARD: return "UNSHARD";
+    case DPAR_RESHARD: return "RESHARD";
+    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_OFFLOAD: return "OFFLOAD";
+    case DPAR_RELOAD: return "RELOAD";
+    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    default: return "";
+    }
+}
+
+/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
+DPARI_FN int dpari_action_has_micro(int32_t kind)
+{
+    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
+}
+
+/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
+{
+    return stage % s->chain == 0 ? -1 : stage - 1;
+}
+
+DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
+{
+    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+}
+
+/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
+{
+    int32_t at;
+    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
+        map < 0 || map >= DPAR_STAGE_MAPS) {
+        return -1;
+    }
+    at = stage % ranks;
+    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+}
+
+/* ==== schedule/order.h ==== */
+
+/* order - private: what generate.c tells closed.c of an order. */
+
+/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
+DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why);
+
 /* ==== schedule/vshape.h ==== */
 
 /* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
  * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
 
-/* Bytes that making one takes beside the schedule; p and m as dpar_order_check allows. */
+/* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
 DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
 DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+
+/* ==== schedule/exact.h ==== */
+
+/* exact - private: is a job possible, how good can its schedule be, and the best one of a tiny job,
+ * by exhaustive search. Integers only. */
+
+/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
+ * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
+ * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
+ * 20". O(stages x ranks). */
+DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why);
+/* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
+DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job);
+/* A lower bound on the objective; -1 when dpari_pipe_check refuses. The largest over ranks of its
+ * work, with (makespan) the shortest way to its first stage and back from its last action to stage
+ * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
+ * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
+ * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
+ * O(stages x ranks). */
+DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job);
+
+/* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
+ * one of the actions that are ready, or waits for the next arrival. States that were searched to
+ * the end stand in a table and are not searched again. Up to 12 ranks, 24 stages and 255
+ * micro-batches; F and I take 1 to 2^31 - 1, W and messages 0 to that. In practice: stages x micros
+ * up to 24. */
+
+/* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
+ * job is out of its domain. O(stages). */
+DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries);
+/* Visits at most `nodes` states. *s is laid out by dpar_schedule_init for ranks, stages and
+ * dpari_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
+ * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
+ * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
+ * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpari_pipe_check says. mem
+ * is aligned as for int64_t; all of it is used. */
+DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 /* ==== schedule/pipe.h ==== */
 
@@ -890,7 +970,7 @@ DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
 DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
-                                : dpar_stage_rank(job->map, job->ranks, stage);
+                                : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
@@ -1150,17 +1230,6 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
-DPAR_API int32_t dpar_stage_rank(int32_t map, int32_t ranks, int32_t stage)
-{
-    int32_t at;
-    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
-        map < 0 || map >= DPAR_STAGE_MAPS) {
-        return -1;
-    }
-    at = stage % ranks;
-    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
-}
-
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
     return ranks >= 1 && ranks <= DPAR_MOST_STAGES && stages >= 1 && stages <= DPAR_MOST_STAGES &&
@@ -1175,8 +1244,8 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
 }
 
-DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                       int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -1203,59 +1272,21 @@ DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t 
     return DPAR_OK;
 }
 
-DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage)
-{
-    return stage % s->chain == 0 ? -1 : stage - 1;
-}
-
-DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
-{
-    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
-}
-
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
 {
     switch (kind) {
     case DPAR_FORWARD:
     case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
+    case DPAR_RECV_B: return dpari_schedule_behind(s, stage);
     case DPAR_BACKWARD:
     case DPAR_INPUT:
     case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
+    case DPAR_RECV_F: return dpari_schedule_before(s, stage);
     default: return -1;
     }
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */
-
-DPAR_API const char *dpar_action_name(int32_t kind)
-{
-    switch (kind) { /* no table: its pointers would be data to relocate */
-    case DPAR_FORWARD: return "F";
-    case DPAR_BACKWARD: return "B";
-    case DPAR_INPUT: return "I";
-    case DPAR_WEIGHT: return "W";
-    case DPAR_SEND_F: return "SEND_F";
-    case DPAR_RECV_F: return "RECV_F";
-    case DPAR_SEND_B: return "SEND_B";
-    case DPAR_RECV_B: return "RECV_B";
-    case DPAR_UNSHARD: return "UNSHARD";
-    case DPAR_RESHARD: return "RESHARD";
-    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
-    case DPAR_RECOMPUTE: return "RECOMPUTE";
-    case DPAR_OFFLOAD: return "OFFLOAD";
-    case DPAR_RELOAD: return "RELOAD";
-    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
-    default: return "";
-    }
-}
-
-DPAR_API int dpar_action_has_micro(int32_t kind)
-{
-    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
-}
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
@@ -1263,13 +1294,13 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
         return;
     }
     dpar_text_int(t, a->stage);
-    dpar_text_put(t, dpar_action_name(a->kind));
-    if (dpar_action_has_micro(a->kind)) {
+    dpar_text_put(t, dpari_action_name(a->kind));
+    if (dpari_action_has_micro(a->kind)) {
         dpar_text_int(t, a->micro);
     }
 }
 
-DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t)
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t)
 {
     if (a->joined) {
         dpar_text_char(t, '(');
@@ -1347,9 +1378,9 @@ static uint8_t dpari_csv_kind(dpari_csv *c)
     size_t most = 0;
     int kind, best = DPAR_IDLE;
     for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
-        size_t n = dpari_length(dpar_action_name(kind));
+        size_t n = dpari_length(dpari_action_name(kind));
         if (n > most && n <= c->n - c->at &&
-            dpari_spells(c->s + c->at, n, dpar_action_name(kind))) {
+            dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
             most = n;
             best = kind;
         }
@@ -1373,7 +1404,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
                              "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
         c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
     }
@@ -1513,10 +1544,10 @@ static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const char *text, size_t n, dpar_why *why)
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why)
 {
     dpari_csv c;
-    if (dpari_csv_walk(&c, text, n, NULL, why) != DPAR_OK) {
+    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
@@ -1572,37 +1603,37 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_say_word(
                 DPAR_E_ARG, why,
                 other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
-                dpar_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+                dpari_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
         }
         a->peer = s->rank_of[other];
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size_t n, int32_t chain,
-                                        void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;
-    dpar_status st = dpari_csv_walk(&c, text, n, NULL, why);
+    dpar_status st = dpari_csv_walk(&c, in->text, in->bytes, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (chain < 0 || (chain > 0 && c.stages % chain != 0)) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", chain,
+    if (in->chain < 0 || (in->chain > 0 && c.stages % in->chain != 0)) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", in->chain,
                          c.stages, 0, 0);
     }
     if (c.rows < 1 || c.stages < 1) {
         return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
                          c.rows, c.stages, 0, 0);
     }
-    st = dpar_schedule_lay(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    st = dpar_schedule_init(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
-    got.chain = chain > 0 ? chain : c.stages;
+    got.chain = in->chain > 0 ? in->chain : c.stages;
     got.micros = c.micros;
-    (void)dpari_csv_walk(&c, text, n, &got, NULL);
+    (void)dpari_csv_walk(&c, in->text, in->bytes, &got, NULL);
     st = dpari_csv_ranks(&got, why);
     if (st == DPAR_OK) {
         st = dpari_csv_peers(&got, why);
@@ -1627,7 +1658,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
             if (k > s->begin[r]) {
                 dpar_text_char(t, ',');
             }
-            dpar_action_text(&s->action[k], t);
+            dpar_action_write(&s->action[k], t);
         }
         dpar_text_put(t, end);
     }
@@ -1775,7 +1806,7 @@ static int32_t dpari_order_slices(const dpar_order *o)
 static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
 {
     return o->rank_of != NULL ? o->rank_of[stage]
-                              : dpar_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+                              : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
 }
 
 /* An order with the rule's own numbers where it left them open. */
@@ -1899,7 +1930,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
     for (i = 0; i < k.stages; i++) {
-        rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
+        rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
             return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
                              o->rank_of[i], k.p, 0);
@@ -1927,7 +1958,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -1958,21 +1989,6 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     }
 }
 
-DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
-{
-    dpari_plan k;
-    int64_t count = 0;
-    int32_t i;
-    if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
-        return -1;
-    }
-    k = dpari_plan_of(order);
-    for (i = 0; i < k.stages; i++) {
-        count += dpari_order_rank(order, i) == rank ? dpari_plan_count(&k, i) : 0;
-    }
-    return count;
-}
-
 /* The schedule's own bytes. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
@@ -1989,11 +2005,11 @@ static int dpari_plan_works(const dpari_plan *k)
     return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
 }
 
-DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
-    if (dpar_order_check(order, why) != DPAR_OK) {
+    if (dpari_order_check(order, why) != DPAR_OK) {
         return -1;
     }
     k = dpari_plan_of(order);
@@ -2355,7 +2371,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpar_schedule_lay(s, k.p, k.stages, actions, mem, bytes, NULL);
+    (void)dpar_schedule_init(s, k.p, k.stages, actions, mem, bytes, NULL);
     s->micros = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
@@ -2371,12 +2387,12 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     }
 }
 
-DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
-                                     int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why)
 {
-    int64_t needed = dpar_order_bytes(order, why);
+    int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
-        return dpar_order_check(order, NULL);
+        return dpari_order_check(order, NULL);
     }
     if (bytes < needed) {
         return dpari_say_word(DPAR_E_ROOM, why,
@@ -2406,7 +2422,7 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
         dpar_text_put(&t, ", action ");
         dpar_text_int(&t, index);
         dpar_text_put(&t, ": ");
-        dpar_action_text(&alone, &t);
+        dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
     }
     return DPAR_E_ARG;
@@ -2444,7 +2460,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
         return " is of a stage that is not on this rank";
     }
-    if (dpar_action_has_micro(a->kind) && a->micro >= s->micros) {
+    if (dpari_action_has_micro(a->kind) && a->micro >= s->micros) {
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
@@ -2512,7 +2528,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }
-    st = dpar_schedule_lay(out, in->ranks, in->stages, actions, mem, bytes, why);
+    st = dpar_schedule_init(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -2751,8 +2767,8 @@ typedef struct dpari_turns {
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD                        ? dpar_schedule_behind(s, a->stage)
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpar_schedule_before(s, a->stage)
+    return a->kind == DPAR_FORWARD                        ? dpari_schedule_behind(s, a->stage)
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
                                                           : -1;
 }
 
@@ -2860,7 +2876,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text_int(&t, rank);
     dpar_text_put(&t, " waits for ");
     if (l->in->rank_of[stage] != rank) {
-        dpar_action_text(&wait, &t);
+        dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpar_text_put(&t, "stage ");
@@ -2904,9 +2920,18 @@ static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
     uint32_t already = 0;
     how->passes = asked != NULL ? asked->passes : 0;
     how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
-    if (how->passes < 0 || how->passes > 15) {
-        return dpari_say(DPAR_E_ARG, why, "passes # are no sum of DPAR_LOWER_...", how->passes, 0,
-                         0, 0);
+    how->channel = asked != NULL ? asked->channel : 0;
+    if (how->passes < 0 || (how->passes > 15 && how->passes != DPAR_LOWER_MERGE &&
+                            how->passes != DPAR_LOWER_LATE_RECV)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                         how->passes, 0, 0, 0);
+    }
+    if (how->passes > 15) {
+        return how->passes == DPAR_LOWER_LATE_RECV &&
+                       (how->channel < 0 || how->channel >= DPAR_CHANNELS)
+                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   : dpari_lower_check(in, 0, why);
     }
     if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
@@ -2979,15 +3004,6 @@ static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
                            dpari_lower_align((int64_t)in->stages * in->micros);
 }
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why)
-{
-    dpar_lowering h;
-    return dpari_lower_how(&h, in, how, why) == DPAR_OK
-               ? dpari_lower_size(in, dpari_lower_actions(in, &h))
-               : -1;
-}
-
 /* Each stage's B and W. */
 static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
 {
@@ -3040,42 +3056,33 @@ static void dpari_lower_ends(dpari_turns *l)
     int32_t i, m;
     dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
     for (i = 0; i < l->in->stages; i++) {
-        int given = (dpar_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
-                    (dpar_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
+        int given = (dpari_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
+                    (dpari_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
         for (m = 0; m < l->in->micros && given != 0; m++) {
             *dpari_lower_given(l, i, m) = (uint8_t)given;
         }
     }
 }
 
-DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *in,
+                                      const dpar_lowering *how, void *mem, int64_t bytes,
+                                      dpar_why *why)
 {
-    dpar_lowering h;
-    dpar_schedule got;
     dpari_turns l;
-    int64_t actions;
+    int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_how(&h, in, how, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    actions = dpari_lower_actions(in, &h);
-    st = dpari_lower_lay(&got, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    dpar_status st =
+        dpari_lower_lay(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     l.in = in;
-    l.out = &got;
-    l.idle = (h.passes & DPAR_LOWER_IDLE) != 0;
-    dpari_lower_begin(&l, &h, work);
-    if ((h.passes & DPAR_LOWER_MESSAGES) != 0) {
+    l.out = out;
+    l.idle = (how->passes & DPAR_LOWER_IDLE) != 0;
+    dpari_lower_begin(&l, how, work);
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         dpari_lower_ends(&l);
         st = dpari_lower_messages(&l, why);
-    }
-    if (st == DPAR_OK) {
-        *out = got;
     }
     return st;
 }
@@ -3122,45 +3129,35 @@ static int64_t dpari_merge_count(const dpar_schedule *s)
     return counted.n;
 }
 
-DPAR_API int64_t dpar_schedule_merge_bytes(const dpar_schedule *in, dpar_why *why)
+static int64_t dpari_merge_size(const dpar_schedule *in)
 {
-    return dpari_lower_check(in, 0, why) == DPAR_OK
-               ? dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in))
-               : -1;
+    return dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
 }
 
-DPAR_API dpar_status dpar_schedule_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
-                                         int64_t bytes, dpar_why *why)
+static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                               int64_t bytes, dpar_why *why)
 {
-    dpar_schedule got;
     dpari_sink to;
     char *work;
-    int64_t actions;
     int32_t r;
-    dpar_status st = dpari_lower_check(in, 0, why);
+    dpar_status st = dpari_lower_lay(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
-    actions = dpari_merge_count(in);
-    st = dpari_lower_lay(&got, in, actions, dpar_schedule_bytes(in->ranks, in->stages, actions),
-                         mem, bytes, &work, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    to.at = got.action;
+    to.at = out->action;
     to.n = 0;
     for (r = 0; r < in->ranks; r++) {
         dpari_merge_rank(in, r, &to);
-        got.begin[r + 1] = to.n;
+        out->begin[r + 1] = to.n;
     }
-    *out = got;
     return DPAR_OK;
 }
 
-/* ---- sinking -------------------------------------------------------------------------------- */
+/* ---- late receives -------------------------------------------------------------------------- */
 
-/* Receives that are held back: a queue for each class, those of all classes in a rank's list linked
- * through `next`. */
+/* Receives that are held back: a queue for each channel, those of all channels in a rank's list
+ * linked through `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
@@ -3203,7 +3200,7 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
 {
     int32_t other =
-        forward ? dpar_schedule_before(h->in, a->stage) : dpar_schedule_behind(h->in, a->stage);
+        forward ? dpari_schedule_before(h->in, a->stage) : dpari_schedule_behind(h->in, a->stage);
     int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
     while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
         dpari_held_pop(h, q, begin);
@@ -3211,8 +3208,7 @@ static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, in
 }
 
 /* What must stay before this action goes into the list. */
-static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel_class,
-                              int64_t begin)
+static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
     for (i = 0; i <= a->joined; i++) {
@@ -3221,21 +3217,21 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
             dpari_held_need(h, &a[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel_class != DPAR_SINK_EDGE) {
+    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel != DPAR_CHANNEL_EDGE) {
         while (h->first[q] >= 0) {
             dpari_held_pop(h, q, begin);
         }
     }
 }
 
-static void dpari_sink_rank(dpari_held *h, int32_t r, int32_t channel_class)
+static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
 {
     const dpar_schedule *s = h->in;
     int64_t k, begin = s->begin[r];
     int32_t i;
     for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
-        dpari_held_before(h, a, channel_class, begin);
+        dpari_held_before(h, a, channel, begin);
         if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
             dpari_held_add(h, k, begin);
             continue;
@@ -3252,7 +3248,7 @@ static void dpari_sink_rank(dpari_held *h, int32_t r, int32_t channel_class)
     }
 }
 
-static int64_t dpari_sink_longest(const dpar_schedule *s)
+static int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -3262,57 +3258,73 @@ static int64_t dpari_sink_longest(const dpar_schedule *s)
     return most;
 }
 
-static int64_t dpari_sink_size(const dpar_schedule *in)
+static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0
                ? -1
-               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_sink_longest(in) +
+               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
                      dpari_lower_align((int64_t)in->stages * in->micros);
 }
 
-DPAR_API int64_t dpar_schedule_sink_bytes(const dpar_schedule *in, dpar_why *why)
+static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
+                              void *mem, int64_t bytes, dpar_why *why)
 {
-    return dpari_lower_check(in, 0, why) == DPAR_OK ? dpari_sink_size(in) : -1;
-}
-
-DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule *in,
-                                        int32_t channel_class, void *mem, int64_t bytes,
-                                        dpar_why *why)
-{
-    dpar_schedule got;
     dpari_held h;
     char *work;
     int32_t r;
-    dpar_status st = dpari_lower_check(in, 0, why);
-    if (st == DPAR_OK && (channel_class < 0 || channel_class >= DPAR_SINK_CLASSES)) {
-        st = dpari_say(DPAR_E_ARG, why, "class # is not 0 to 2", channel_class, 0, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_lower_lay(&got, in, in->begin[in->ranks], dpari_sink_size(in), mem, bytes, &work,
-                             why);
-    }
+    dpar_status st =
+        dpari_lower_lay(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     h.in = in;
-    h.to.at = got.action;
+    h.to.at = out->action;
     h.to.n = 0;
     h.first = (int64_t *)(void *)work;
     h.last = h.first + in->ranks;
     h.next = h.last + in->ranks;
-    h.given = (uint8_t *)(h.next + dpari_sink_longest(in));
-    h.one_queue = channel_class == DPAR_SINK_ANY;
+    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.one_queue = channel == DPAR_CHANNEL_ANY;
     dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
     for (r = 0; r < in->ranks; r++) {
         h.first[r] = -1;
     }
     for (r = 0; r < in->ranks; r++) {
-        dpari_sink_rank(&h, r, channel_class);
-        got.begin[r + 1] = h.to.n;
+        dpari_late_rank(&h, r, channel);
+        out->begin[r + 1] = h.to.n;
     }
-    *out = got;
     return DPAR_OK;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why)
+{
+    dpar_lowering h;
+    return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
+           : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
+           : h.passes == DPAR_LOWER_LATE_RECV           ? dpari_late_size(in)
+                                              : dpari_lower_size(in, dpari_lower_actions(in, &h));
+}
+
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_lowering h;
+    dpar_schedule got;
+    dpar_status st = dpari_lower_how(&h, in, how, why);
+    if (st == DPAR_OK) {
+        st = h.passes == DPAR_LOWER_MERGE       ? dpari_merge(&got, in, mem, bytes, why)
+             : h.passes == DPAR_LOWER_LATE_RECV ? dpari_late(&got, in, h.channel, mem, bytes, why)
+                                                : dpari_lower_passes(&got, in, &h, mem, bytes, why);
+    }
+    if (st == DPAR_OK) {
+        *out = got;
+    }
+    return st;
 }
 
 /* ==== schedule/check.c ==== */
@@ -3382,7 +3394,7 @@ static void dpari_proof_put(const dpar_action *a, dpar_text *t)
 {
     dpar_action one = *a;
     one.joined = 0; /* what follows it may not exist */
-    dpar_action_text(&one, t);
+    dpar_action_write(&one, t);
 }
 
 /* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
@@ -3490,14 +3502,10 @@ static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
            ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
 {
-    return dpari_proof_size(s, 0);
-}
-
-DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s)
-{
-    return dpari_proof_size(s, (int64_t)sizeof(dpari_proof_link));
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
 /* The schedule has a shape and mem the room. All zero. */
@@ -3613,7 +3621,7 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
         return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
                                a, NULL);
     }
-    if (!dpar_action_has_micro(a->kind)) {
+    if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
     if (a->micro >= s->micros) {
@@ -3745,7 +3753,7 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
             if (st == DPAR_OK) {
                 st = dpari_proof_state(w, r, a);
             }
-            if (st == DPAR_OK && dpar_action_has_micro(a->kind)) {
+            if (st == DPAR_OK && dpari_action_has_micro(a->kind)) {
                 st = dpari_proof_order(w, r, a);
             }
         }
@@ -3932,7 +3940,7 @@ static int dpari_proof_done(const dpari_proof *w, int64_t i)
 static void dpari_proof_do(dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
         w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
@@ -3942,9 +3950,10 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
 /* The stage on another rank that a computation has its data from; -1: none. */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_FORWARD                       ? dpar_schedule_before(s, a->stage)
-                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT) ? dpar_schedule_behind(s, a->stage)
-                                                                 : -1;
+    int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
+                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
+                       ? dpari_schedule_behind(s, a->stage)
+                       : -1;
     return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
 }
 
@@ -4189,6 +4198,18 @@ static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
     return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
 }
 
+static const char *dpari_transport_name(int32_t transport)
+{
+    switch (transport) { /* no table: its pointers would be data to relocate */
+    case DPAR_TRANSPORT_BLOCKING: return "blocking";
+    case DPAR_TRANSPORT_RANK: return "rank";
+    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_PAIR: return "pair";
+    case DPAR_TRANSPORT_EDGE: return "edge";
+    default: return "eager";
+    }
+}
+
 /* Two of the circle: more would not fit where numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
@@ -4196,7 +4217,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     int32_t start = k->at, count = 0;
     dpar_text t;
     dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpar_text_put(&t, w->link == NULL ? "endless: " : dpar_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
     dpar_text_put(&t, w->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
@@ -4273,23 +4294,12 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     return st == DPAR_OK ? dpari_proof_stages(w) : st;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
-                                         int64_t bytes, dpar_why *why)
+/* Apart, as the transport's: neither frame stands below the other. */
+DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags, void *mem,
+                                          dpar_why *why)
 {
     dpari_proof w;
-    dpar_status st = dpari_proof_shape(s, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (dpari_proof_cells(s) == 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
-                         s->micros, s->begin[s->ranks], 0);
-    }
-    if (bytes < dpar_schedule_check_bytes(s)) {
-        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_check_bytes(s), bytes, 0);
-    }
+    dpar_status st;
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
@@ -4302,28 +4312,6 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, 
 }
 
 /* ---- transports ----------------------------------------------------------------------------- */
-
-DPAR_API const char *dpar_transport_name(int32_t transport)
-{
-    switch (transport) { /* no table: its pointers would be data to relocate */
-    case DPAR_TRANSPORT_BLOCKING: return "blocking";
-    case DPAR_TRANSPORT_RANK: return "rank";
-    case DPAR_TRANSPORT_DIR: return "dir";
-    case DPAR_TRANSPORT_PAIR: return "pair";
-    case DPAR_TRANSPORT_EDGE: return "edge";
-    case DPAR_TRANSPORT_EAGER: return "eager";
-    default: return "?";
-    }
-}
-
-DPAR_API int32_t dpar_transport_find(const char *name)
-{
-    int32_t k = DPAR_TRANSPORTS - 1;
-    while (k >= 0 && !dpari_same(name, dpar_transport_name(k))) {
-        k--;
-    }
-    return k;
-}
 
 /* Which queue of its rank a message is in. */
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
@@ -4388,7 +4376,7 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 {
     int32_t k;
     for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
-        int32_t next = dpar_schedule_behind(w->s, k);
+        int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_say(DPAR_E_ARG, w->why,
                              "stage # on rank # feeds stage # on rank #, but there are no messages",
@@ -4398,10 +4386,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-/* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t transport,
-                                              int32_t room, int64_t *stuck, void *mem,
-                                              dpar_why *why)
+DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar_checking *how,
+                                              void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -4411,32 +4397,54 @@ DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t tr
     if (st != DPAR_OK) {
         return st;
     }
-    w.transport = transport;
-    w.room = room;
+    w.transport = how->transport;
+    w.room = how->room;
     dpari_proof_connect(&w);
-    return dpari_proof_run(&w, stuck);
+    return dpari_proof_run(&w, how->stuck);
 }
 
-DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
-                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
-                                             dpar_why *why)
+/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
+                                          int64_t bytes, dpar_why *why)
 {
     dpar_status st;
-    int64_t needed = dpar_schedule_run_bytes(s);
-    if (transport < 0 || transport >= DPAR_TRANSPORTS) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", transport, DPAR_TRANSPORTS - 1, 0,
-                         0);
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
+                         DPAR_TRANSPORTS - 1, 0, 0);
     }
-    if (transport == DPAR_TRANSPORT_EAGER && room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", room, 0, 0,
-                         0);
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
+                         0, 0);
     }
-    if (needed >= 0 && bytes < needed) {
-        return dpari_say(DPAR_E_ROOM, why, "the run of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+    st = dpari_proof_shape(s, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    return st == DPAR_OK ? dpari_proof_transport(s, transport, room, stuck, mem, why) : st;
+    if (dpari_proof_cells(s) == 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
+                         s->micros, s->begin[s->ranks], 0);
+    }
+    if (bytes < dpar_schedule_check_bytes(s, how)) {
+        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
+{
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    dpar_status st = dpari_proof_asked(s, how, bytes, why);
+    if (st == DPAR_OK) {
+        st = dpari_proof_rules(s,
+                               run           ? how->flags | DPAR_CHECK_TAGGED
+                               : how != NULL ? how->flags
+                                             : 0,
+                               mem, why);
+    }
+    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
 }
 
 /* ==== schedule/steps.c ==== */
@@ -4458,7 +4466,7 @@ typedef struct dpari_slots {
     dpari_slots_cell *cell;
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* are there any? */
-    int32_t flying;    /* sends that stay */
+    int32_t in_flight; /* sends that stay */
     int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
 } dpari_slots;
 
@@ -4499,7 +4507,7 @@ static int64_t dpari_slots_room(const dpar_schedule *s)
 
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
 {
-    int64_t check = dpar_schedule_check_bytes(s), cells;
+    int64_t check = dpar_schedule_check_bytes(s, NULL), cells;
     if (check < 0) {
         return -1;
     }
@@ -4507,7 +4515,7 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
     return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
 }
 
-static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flying, void *mem)
+static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
 {
     int64_t i;
     dpari_zero(w, sizeof(*w));
@@ -4517,18 +4525,18 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flyi
     w->activation.free = w->receive.free + dpari_slots_room(s);
     w->send.free = w->activation.free + dpari_slots_room(s);
     w->weight.free = w->send.free + dpari_slots_room(s);
-    w->flying = flying;
+    w->in_flight = in_flight;
     for (i = 0; i < s->begin[s->ranks]; i++) {
         int kind = s->action[i].kind;
         w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
     }
 }
 
-/* A send was posted: the one `flying` in front of it is over. */
+/* A send was posted: the one `in_flight` in front of it is over. */
 static void dpari_slots_sent(dpari_slots *w)
 {
     const dpar_action *a;
-    if (++w->sends <= w->flying) {
+    if (++w->sends <= w->in_flight) {
         return;
     }
     do {
@@ -4543,7 +4551,7 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     int way = a->kind != DPAR_FORWARD;
     int32_t across =
-        way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+        way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&w->receive, out->receive);
     if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
@@ -4610,7 +4618,7 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
         dpar_slots out;
         out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
-        if (dpar_action_has_micro(w->s->action[i].kind)) {
+        if (dpari_action_has_micro(w->s->action[i].kind)) {
             dpari_slots_action(w, &w->s->action[i], &out);
         }
         if (slots != NULL) {
@@ -4645,51 +4653,42 @@ static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_cou
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, int32_t flying,
-                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
-                                           dpar_why *why)
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_slotting *how,
+                                           void *mem, dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, s, flying, mem);
+    dpari_slots_lay(&w, s, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
                          0, 0);
     }
-    (void)dpari_slots_walk(&w, slots, counts);
+    (void)dpari_slots_walk(&w, how->slots, how->counts);
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
 {
+    dpar_checking tagged;
     dpar_status st;
-    if (flying < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    if (how->in_flight < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
     if (bytes < dpar_schedule_slots_bytes(s)) {
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
                          s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
     }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    return st == DPAR_OK ? dpari_slots_assign(s, flying, slots, counts, mem, why) : st;
+    dpari_zero(&tagged, sizeof(tagged));
+    tagged.flags = DPAR_CHECK_TAGGED;
+    st = dpar_schedule_check(s, &tagged, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
 }
 
 /* ---- the step machine ------------------------------------------------------------------------ */
 
-DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                               int32_t rank)
-{
-    const int inside = rank >= 0 && rank < s->ranks;
-    steps->schedule = s;
-    steps->slots = slots;
-    steps->at = inside ? s->begin[rank] : 0;
-    steps->end = inside ? s->begin[rank + 1] : 0;
-}
-
-DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
 {
     const dpar_action *list = steps->schedule->action;
     dpar_slots none;
@@ -4709,6 +4708,17 @@ DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
     }
     steps->at += count;
     return count;
+}
+
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task)
+{
+    const int inside = rank >= 0 && rank < s->ranks;
+    steps->schedule = s;
+    steps->slots = slots;
+    steps->at = inside ? s->begin[rank] : 0;
+    steps->end = inside ? s->begin[rank + 1] : 0;
+    return dpar_steps_next(steps, task);
 }
 
 /* ==== schedule/simulate.c ==== */
@@ -4812,10 +4822,10 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
     return used;
 }
 
-DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t)
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, t->links, NULL) : -1;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times->links, NULL) : -1;
 }
 
 /* ---- what things take ----------------------------------------------------------------------- */
@@ -4885,7 +4895,7 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
-    int32_t beside = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    int32_t beside = side ? dpari_schedule_behind(s, stage) : dpari_schedule_before(s, stage);
     dpar_status status;
     st->stage_at[side] = beside;
     st->rank_at[side] =
@@ -4922,8 +4932,8 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int
     for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_IDLE ? "overlap" : dpar_action_name(kind), 16, stage,
-                                  st->cost[kind], 0, 0);
+                                  kind == DPAR_IDLE ? "overlap" : dpari_action_name(kind), 16,
+                                  stage, st->cost[kind], 0, 0);
         }
     }
     st->cost[DPAR_IDLE] = 0;
@@ -5087,12 +5097,12 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         dpar_text_int(&t, rank);
         dpar_text_put(&t, ": ");
         dpar_text_int(&t, a->stage);
-        dpar_text_put(&t, dpar_action_name(a->kind));
-        if (dpar_action_has_micro(a->kind)) {
+        dpar_text_put(&t, dpari_action_name(a->kind));
+        if (dpari_action_has_micro(a->kind)) {
             dpar_text_int(&t, a->micro);
         }
         dpar_text_put(&t, what);
-        dpar_action_text(&other, &t);
+        dpar_action_write(&other, &t);
         dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
     }
     return DPAR_E_ARG;
@@ -5193,7 +5203,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
-        (dpar_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
                          rank, a->kind, a->stage, a->micro);
     }
@@ -5225,7 +5235,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
         return DPAR_OK;
     }
     status = dpari_sim_check(m, rank, i, why);
-    if (status == DPAR_OK && dpar_action_has_micro(a->kind)) {
+    if (status == DPAR_OK && dpari_action_has_micro(a->kind)) {
         status = dpari_sim_needs(m, rank, i, why);
     }
     if (status != DPAR_OK) {
@@ -5548,14 +5558,14 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_text_put(&t, "rank ");
     dpar_text_int(&t, rank);
     dpar_text_put(&t, " waits at ");
-    dpar_action_text(a, &t);
+    dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
-    dpar_action_text(&want, &t);
+    dpar_action_write(&want, &t);
     dpar_text_put(&t, " of rank ");
     dpar_text_int(&t, other);
     dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
-        dpar_action_text(&m->s.action[m->rank[other].at], &t);
+        dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
@@ -5839,7 +5849,7 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        int32_t next = dpar_schedule_behind(s, i);
+        int32_t next = dpari_schedule_behind(s, i);
         if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
             return 1;
         }
@@ -5868,20 +5878,22 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     return status == DPAR_OK ? dpari_sim_list(m, why) : status;
 }
 
-DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
-                                   int64_t *end, dpar_timing *timing, dpar_rank_timing *rank,
-                                   void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why)
 {
+    const dpar_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
+    int64_t i, at;
     int32_t r;
     dpar_status status = dpari_sim_choices(s, t, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mem == NULL || dpar_simulate_bytes(s, t) > bytes) {
+    if (mem == NULL || dpar_schedule_simulate_bytes(s, how) > bytes) {
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_simulate_bytes(s, t), bytes, 0);
+                         s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
     }
     (void)dpari_sim_lay(m, s, t->links, mem);
     status = dpari_sim_ready(m, t, why);
@@ -5898,38 +5910,19 @@ DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, 
     if (status != DPAR_OK) {
         return status;
     }
-    if (start != NULL || end != NULL) {
-        dpari_sim_fill(m, start, end);
+    if (how->start != NULL || how->end != NULL) {
+        dpari_sim_fill(m, how->start, how->end);
     }
-    for (r = 0; r < s->ranks && rank != NULL; r++) {
-        rank[r] = m->rank[r].out;
+    for (r = 0; r < s->ranks && how->rank != NULL; r++) {
+        how->rank[r] = m->rank[r].out;
+    }
+    if (how->path != NULL) {
+        for (at = out.path_actions, i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+            how->path[--at] = i;
+        }
     }
     *timing = out;
     return DPAR_OK;
-}
-
-DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room)
-{
-    const dpari_sim *m = (const dpari_sim *)mem;
-    int64_t i, n = 0, at;
-    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
-        n++;
-    }
-    at = n;
-    for (i = m->last; i >= 0 && n <= room && path != NULL; i = dpari_sim_before(m, i)) {
-        path[--at] = i;
-    }
-    return n;
-}
-
-DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r)
-{
-    int64_t left = 0, value;
-    if (r.whole <= 0 || r.part < 0) {
-        return 0;
-    }
-    value = dpari_sim_scale(r.part, r.whole, 6, &left);
-    return value < 0 ? INT64_MAX : value + (left >= r.whole - left);
 }
 
 /* ==== schedule/closed.c ==== */
@@ -6268,7 +6261,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
                     order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
                     order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
                     order->rule == DPAR_CHIMERA;
-    dpar_status status = dpar_order_check(order, why);
+    dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -6370,11 +6363,12 @@ static const char *dpari_closed_name(int32_t what)
     }
 }
 
-DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
-                                      int32_t rank, int64_t *value, const char **formula,
-                                      dpar_why *why)
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why)
 {
     dpari_closed q;
+    int late;
     dpar_status status = dpari_closed_read(&q, order, t, why);
     if (status != DPAR_OK) {
         return status;
@@ -6391,13 +6385,445 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
                          order->micros, order->ranks, 0, 0);
     }
-    *value = q.sum;
-    if (formula != NULL) {
-        int late = what == DPAR_CLOSED_MAKESPAN ||
-                   (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
-        *formula = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
-    }
+    late =
+        what == DPAR_CLOSED_MAKESPAN || (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+    formula->value = q.sum;
+    formula->text = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
     return DPAR_OK;
+}
+
+/* ==== schedule/vshape.c ==== */
+
+/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
+ * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
+ * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
+/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
+
+typedef struct dpari_v {
+    int32_t p, m;
+    int32_t slots;   /* of a rank */
+    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
+    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
+    int32_t *live;   /* [p][slots]: activations behind a slot */
+    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t *number; /* [p][DPARI_V_NUMBERS] */
+    uint8_t *cell;   /* [p][slots] */
+} dpari_v;
+
+static int32_t dpari_v_slots(int32_t p, int32_t m)
+{
+    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+}
+
+DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
+}
+
+static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    v->p = p;
+    v->m = m;
+    v->slots = dpari_v_slots(p, m);
+    v->when = (int32_t *)work;
+    v->live = v->when + 4 * (int64_t)p * m;
+    v->owed = v->live + cells;
+    v->number = v->owed + cells;
+    v->cell = (uint8_t *)(v->number + (int64_t)p * DPARI_V_NUMBERS);
+    dpari_zero(v->cell, (size_t)cells);
+}
+
+static uint8_t *dpari_v_row(const dpari_v *v, int32_t rank)
+{
+    return v->cell + (int64_t)rank * v->slots;
+}
+
+static int32_t *dpari_v_number(const dpari_v *v, int32_t rank)
+{
+    return v->number + (int64_t)rank * DPARI_V_NUMBERS;
+}
+
+static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t micro)
+{
+    return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
+}
+
+/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
+{
+    int32_t k;
+    for (k = 0; k < v->m; k++) {
+        *dpari_v_when(v, rank, kind, k) = at + 6 * k;
+        dpari_v_row(v, rank)[at + 6 * k] = (uint8_t)kind;
+        if (v->tail && kind >= DPARI_V_B1) {
+            dpari_v_row(v, rank)[at + 6 * k + 1] = DPARI_V_TAIL;
+        }
+    }
+}
+
+/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
+ * way as it is. */
+static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
+{
+    int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
+    int32_t tail = kind >= DPARI_V_B1 ? v->tail : 0;
+    int32_t last = -1, own;
+    if (from >= 0 && from < v->p) {
+        last = *dpari_v_when(v, from, kind, k) + tail;
+    }
+    if (kind > DPARI_V_F0) {
+        own = *dpari_v_when(v, rank, kind - 1, k);
+        last = own > last ? own : last;
+    }
+    if (k > 0) {
+        own = *dpari_v_when(v, rank, kind, k - 1);
+        last = own > last ? own : last;
+    }
+    return last;
+}
+
+static void dpari_v_restart(dpari_v *v)
+{
+    dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
+}
+
+/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
+
+/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
+ * (`filled` 0), a free slot does one that is owed. */
+static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
+{
+    if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
+        ++*live;
+    } else if (cell == DPARI_V_B1 || cell == DPARI_V_B0) {
+        ++*owed;
+    } else if (cell == DPARI_V_W || (!filled && *owed > 0)) {
+        --*live;
+        --*owed;
+    }
+}
+
+/* The most activations that any rank ever holds. */
+static int32_t dpari_v_peak(dpari_v *v, int filled)
+{
+    int32_t rank, t, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int64_t base = (int64_t)rank * v->slots;
+        int32_t live = 0, owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            dpari_v_step(v->cell[base + t], filled, &live, &owed);
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+            most = live > most ? live : most;
+        }
+    }
+    return most;
+}
+
+/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
+ * until all is as it was. With `keep` the new numbers are written. */
+static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                          int32_t limit, int keep)
+{
+    int64_t base = (int64_t)rank * v->slots;
+    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t owed = v->owed[base + to - 1];
+    int32_t t;
+    for (t = to; t < v->slots; t++) {
+        dpari_v_step(v->cell[base + t], filled, &live, &owed);
+        if (live > limit) {
+            return 0;
+        }
+        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
+            return 1;
+        }
+        if (keep) {
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+        }
+    }
+    return 1;
+}
+
+/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                               int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    uint8_t kind = row[from];
+    for (; to < from; to++) {
+        if (row[to] != DPARI_V_FREE) {
+            continue;
+        }
+        row[to] = kind;
+        row[from] = DPARI_V_FREE;
+        if (dpari_v_replay(v, rank, to, from, filled, limit, 0)) {
+            (void)dpari_v_replay(v, rank, to, from, filled, limit, 1);
+            return to;
+        }
+        row[to] = DPARI_V_FREE;
+        row[from] = kind;
+    }
+    return from;
+}
+
+/* Gives every W the first free slot behind the inputs that are owed one. */
+static void dpari_v_fill(dpari_v *v)
+{
+    int32_t rank, t;
+    for (rank = 0; rank < v->p; rank++) {
+        uint8_t *row = dpari_v_row(v, rank);
+        int32_t owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            if (row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0) {
+                owed++;
+            } else if (row[t] == DPARI_V_FREE && owed > 0) {
+                row[t] = DPARI_V_W;
+                owed--;
+            }
+        }
+    }
+}
+
+/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    while (done > k) {
+        t--;
+        done -= row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0;
+    }
+    return t;
+}
+
+/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
+{
+    int kind = dpari_v_row(v, rank)[t];
+    int32_t *number = dpari_v_number(v, rank);
+    if (kind != DPARI_V_W) {
+        *dpari_v_when(v, rank, kind, k) =
+            dpari_v_advance(v, rank, dpari_v_needs(v, rank, kind, k) + 1, t, filled, limit);
+    } else {
+        int32_t input = dpari_v_input(v, rank, t, number[DPARI_V_B1] + number[DPARI_V_B0], k);
+        int32_t to = (int32_t)dpari_most(input, number[DPARI_V_LAST_W]);
+        number[DPARI_V_LAST_W] = dpari_v_advance(v, rank, to + 1, t, filled, limit);
+    }
+}
+
+/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
+ * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
+ * first B0 to the last micro-batch's F0. */
+static void dpari_v_reorder(dpari_v *v, int filled)
+{
+    int32_t limit = dpari_v_peak(v, filled);
+    int32_t t, rank;
+    int phase = 0;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            int32_t *number = dpari_v_number(v, rank);
+            int32_t k = number[kind]++;
+            if (kind == DPARI_V_FREE) {
+                continue;
+            }
+            phase += kind == DPARI_V_B0 && rank == 0 && phase == 0;
+            if (phase == 2 || (phase == 0 && filled)) {
+                dpari_v_move(v, rank, t, k, filled, limit);
+            } else if (kind == DPARI_V_W) {
+                number[DPARI_V_LAST_W] = t;
+            }
+            phase += kind == DPARI_V_F0 && k == v->m - 1 && phase == 1;
+        }
+    }
+}
+
+/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
+ * time and leave their slots. */
+static void dpari_v_squeeze(dpari_v *v, int filled)
+{
+    int32_t t, rank;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            uint8_t *cell = dpari_v_row(v, rank) + t;
+            int32_t *number = dpari_v_number(v, rank);
+            int kind = *cell;
+            if (kind == DPARI_V_FREE && (filled || number[DPARI_V_OWED] == 0)) {
+                continue;
+            }
+            *cell = DPARI_V_FREE;
+            if (kind == DPARI_V_FREE || kind == DPARI_V_W) {
+                number[DPARI_V_OWED]--;
+            } else {
+                int32_t k = number[kind]++;
+                int32_t at = dpari_v_needs(v, rank, kind, k) + 1;
+                at = number[DPARI_V_END] > at ? number[DPARI_V_END] : at;
+                number[DPARI_V_OWED] += kind >= DPARI_V_B1;
+                number[DPARI_V_END] = at;
+                *dpari_v_when(v, rank, kind, k) = at;
+                dpari_v_row(v, rank)[at] = (uint8_t)kind;
+            }
+            number[DPARI_V_END]++;
+        }
+    }
+}
+
+static void dpari_v_half_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, 2 * i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 3 * p - i - 2);
+        dpari_v_repeat(v, i, DPARI_V_B1, 3 * p + pause + 2 * i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B0, 6 * p + pause - i - 2);
+    }
+}
+
+static void dpari_v_min_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 2 * p - i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B1, 2 * p + pause + i);
+        dpari_v_repeat(v, i, DPARI_V_B0, 4 * p + pause - i - 1);
+    }
+}
+
+/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
+
+/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
+ * third, so that no two kinds fall on one slot of the 6. */
+static void dpari_v_whole_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
+    int32_t third = (3 - (p + 2) % 3) % 3;
+    for (i = 0; i < 2 * p; i++, at++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
+    }
+    at += p % 3 == 0 ? 3 : 0;
+    for (i = 0; i < 2 * p; i++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
+        third = (third + 1) % 3;
+        at += third == 0 ? 5 : 2;
+    }
+}
+
+/* An F goes forward while the slot before has room under the peak, a B to the first two free
+ * slots. The numbers of v->live follow. */
+static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    int32_t *live = v->live + (int64_t)rank * v->slots;
+    int kind = row[t], whole = kind >= DPARI_V_B1;
+    int32_t first = dpari_v_needs(v, rank, kind, k) + 1, to = whole ? first : t, i;
+    while (to > first && live[to - 1] < limit) {
+        to--;
+    }
+    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
+        to++;
+    }
+    if (to == t) {
+        return;
+    }
+    for (i = to; i < t; i++) {
+        live[i + whole] += whole ? -1 : 1;
+    }
+    row[t] = row[t + whole] = DPARI_V_FREE;
+    row[to + whole] = DPARI_V_TAIL;
+    row[to] = (uint8_t)kind;
+    *dpari_v_when(v, rank, kind, k) = to;
+}
+
+static void dpari_v_whole_moves(dpari_v *v)
+{
+    int32_t t, rank, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int32_t live = 0;
+        for (t = 0; t < v->slots; t++) {
+            int kind = dpari_v_row(v, rank)[t];
+            live += kind == DPARI_V_F0 || kind == DPARI_V_F1;
+            live -= kind == DPARI_V_TAIL;
+            v->live[(int64_t)rank * v->slots + t] = live;
+            most = live > most ? live : most;
+        }
+    }
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
+                dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
+            }
+        }
+    }
+}
+
+/* ---- both ----------------------------------------------------------------------------------- */
+
+static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+{
+    (*at)->kind = (uint8_t)kind;
+    (*at)->joined = 0;
+    (*at)->stage = (uint16_t)stage;
+    (*at)->micro = (uint16_t)micro;
+    (*at)->peer = 0;
+    ++*at;
+}
+
+/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    int32_t stage[2], next[DPARI_V_W] = {0, 0, 0, 0, 0}, weight[2] = {0, 0}, t, s;
+    stage[0] = rank;
+    stage[1] = 2 * v->p - 1 - rank;
+    for (t = 0; t < v->slots; t++) {
+        int kind = row[t];
+        if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
+            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+        } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
+            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
+                        next[kind]++);
+        } else if (kind == DPARI_V_FREE && !v->tail) {
+            s = weight[1] < next[DPARI_V_B1];
+            if (s || weight[0] < next[DPARI_V_B0]) {
+                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
+            }
+        }
+    }
+}
+
+DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+{
+    dpari_v v;
+    int32_t rank;
+    dpari_v_lay(&v, s->ranks, s->micros, work);
+    v.tail = rule == DPAR_1F1B_V;
+    if (v.tail) {
+        dpari_v_whole_blocks(&v);
+        dpari_v_whole_moves(&v);
+    } else {
+        if (rule == DPAR_V_HALF) {
+            dpari_v_half_blocks(&v);
+        } else {
+            dpari_v_min_blocks(&v);
+        }
+        dpari_v_fill(&v);
+        dpari_v_reorder(&v, 1);
+        dpari_v_squeeze(&v, 1);
+        dpari_v_reorder(&v, 0);
+        dpari_v_squeeze(&v, 0);
+    }
+    for (rank = 0; rank < v.p; rank++) {
+        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
+    }
 }
 
 /* ==== schedule/exact.c ==== */
@@ -6540,7 +6966,7 @@ static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_w
                      rank, always, need, cap);
 }
 
-DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -6556,7 +6982,7 @@ DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
     return st;
 }
 
-DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -6666,12 +7092,12 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     return best;
 }
 
-DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job)
 {
     dpari_chain c;
     int64_t bound = 0;
     int32_t s;
-    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+    if (dpari_pipe_check(job, NULL) != DPAR_OK) {
         return -1;
     }
     dpari_zero(&c, sizeof(c));
@@ -7127,7 +7553,7 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
     if (dpari_exact_bound(x) >= x->best) {
         return 0;
     }
-    if (x->actions == dpar_pipe_actions(job)) {
+    if (x->actions == dpari_pipe_actions(job)) {
         dpari_exact_write(x, s, result);
         return 0;
     }
@@ -7176,7 +7602,7 @@ static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_sche
  * once for the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_pipe_job *job)
 {
-    return (dpar_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
+    return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
 static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
@@ -7206,7 +7632,7 @@ static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_
 
 static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
 {
-    dpar_status st = dpar_pipe_check(job, why);
+    dpar_status st = dpari_pipe_check(job, why);
     int32_t s;
     if (st != DPAR_OK) {
         return st;
@@ -7230,7 +7656,7 @@ static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
@@ -7243,9 +7669,9 @@ DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
-                                       int64_t bytes, dpar_why *why)
+DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
     dpar_pipe_result got;
@@ -7259,9 +7685,9 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
                        "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
                        s->stages, job->ranks, job->stages);
     }
-    if (st == DPAR_OK && bytes < dpar_exact_bytes(job, 1)) {
+    if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
         st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
-                       dpar_exact_bytes(job, 1), bytes, 0, 0);
+                       dpari_exact_bytes(job, 1), bytes, 0, 0);
     }
     if (st != DPAR_OK) {
         return st;
@@ -7270,7 +7696,7 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
     x = dpari_exact_lay(job, mem, bytes);
     x->most = nodes;
     x->best = known > 0 ? known : INT64_MAX;
-    x->bound = dpar_pipe_bound(job);
+    x->bound = dpari_pipe_bound(job);
     more = dpari_exact_walk(x, job, s, &got);
     got.bound = more ? x->bound : x->best;
     got.nodes = x->nodes;
@@ -7733,7 +8159,7 @@ static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t
     dpar_order o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
-    if (dpar_order_make(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+    if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
         s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
         s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
         return 0;
@@ -7850,19 +8276,26 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
     int32_t rule;
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
         dpar_order o = dpari_auto_order(job, rule);
-        most = dpari_most(most, dpar_order_bytes(&o, NULL));
+        most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
     return dpari_ceil_div(most, 8) * 8;
 }
 
-DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job)
+/* Bytes of the schedule, whole numbers of 8. */
+static int64_t dpari_auto_front(const dpar_pipe_job *job)
+{
+    return 8 *
+           dpari_ceil_div(dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job)), 8);
+}
+
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
-    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+    if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) +
-           8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+    return dpari_auto_front(job) + (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) +
+           8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */
@@ -7884,7 +8317,7 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
     x->span = job->objective == DPAR_LEAST_SPAN;
     x->found[0].rule = x->found[1].rule = -1;
     x->work = x->period = 0;
-    x->bound = dpar_pipe_bound(job);
+    x->bound = dpari_pipe_bound(job);
     for (s = job->stages - 1; s >= 0; s--) {
         x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
                      (s + 1 < job->stages ? x->hold[s + 1] : 0);
@@ -7921,23 +8354,23 @@ static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_sched
 }
 
 /* Goes on with the exact search, where the job is small enough for it. */
-static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
                                      dpar_pipe_result *result, void *mem, int64_t bytes)
 {
-    dpar_pipe_result better;
+    dpar_pipe_result better = *result;
     int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
     int64_t least;
     dpar_status st;
     if (known <= result->bound) {
         return DPAR_OK;
     }
-    least = nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
-                ? dpar_exact_bytes(job, 1)
+    least = job->nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+                ? dpari_exact_bytes(job, 1)
                 : -1;
     if (least < 0 || bytes < least) {
         return DPAR_MORE;
     }
-    st = dpar_exact_search(job, nodes, known, s, &better, mem, bytes, NULL);
+    st = dpari_exact_search(job, job->nodes, known, s, &better, mem, bytes, NULL);
     result->bound = better.bound;
     result->nodes = better.nodes;
     if (better.makespan > 0) {
@@ -7947,33 +8380,38 @@ static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dp
     return st;
 }
 
-DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
-                                        void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
+                                        dpar_pipe_result *result, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
+    const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
+    int64_t front;
     dpari_auto *x;
     dpar_schedule got;
     dpar_pipe_result best;
-    dpar_status st = dpar_pipe_check(job, why);
-    if (st == DPAR_OK && nodes < 0) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", nodes, 0, 0, 0);
+    char *work;
+    dpar_status st = dpari_pipe_check(job, why);
+    if (st == DPAR_OK && job->nodes < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
     }
-    if (st == DPAR_OK && bytes < dpar_auto_bytes(job)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #",
-                       dpar_auto_bytes(job), bytes, 0, 0);
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
+                       0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_lay(&got, job->ranks, job->stages, dpar_pipe_actions(job), room,
-                               room_bytes, why);
+        st = dpar_schedule_init(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem, bytes,
+                                why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_auto_lay(job, mem);
+    front = dpari_auto_front(job);
+    work = (char *)mem + front;
+    x = dpari_auto_lay(job, work);
     dpari_auto_rules(x, job);
-    dpari_auto_climb(x, job, nodes);
+    dpari_auto_climb(x, job, job->nodes);
     dpari_auto_again(x, job, &got, &best);
-    st = dpari_auto_search(job, nodes, &got, &best, mem, bytes);
+    st = dpari_auto_search(job, &got, &best, work, bytes - front);
     *s = got;
     *result = best;
     return st;
@@ -8008,8 +8446,8 @@ typedef struct dpari_placing {
     dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
     int64_t judged, tries;
     int32_t layers;
-    void *room, *rest; /* of the schedule; of who judges */
-    int64_t room_bytes, rest_bytes;
+    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    int64_t rest_bytes;
 } dpari_placing;
 
 /* ---- stages from layers --------------------------------------------------------------------- */
@@ -8111,10 +8549,13 @@ static int dpari_placing_holds(const dpar_pipe_job *job)
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
-
+    dpar_simulation how;
     int32_t r;
-    dpar_status st = dpar_simulate(x->given, &x->times, NULL, NULL, &x->timing, x->rank, x->rest,
-                                   x->rest_bytes, why);
+    dpar_status st;
+    dpari_zero(&how, sizeof(how));
+    how.times = &x->times;
+    how.rank = x->rank;
+    st = dpar_schedule_simulate(x->given, &how, &x->timing, x->rest, x->rest_bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8148,12 +8589,11 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     if (c->score.over > 0) {
         return DPAR_OK;
     }
-    c->result.bound = dpar_pipe_bound(&x->staged);
+    c->result.bound = dpari_pipe_bound(&x->staged);
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_auto_schedule(&x->staged, 0, s, x->room, x->room_bytes, &c->result, x->rest,
-                            x->rest_bytes, why);
+    st = dpar_schedule_auto(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
@@ -8267,13 +8707,14 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 {
+    const dpar_pipe_job *job = how->job;
+    const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
-        layers < job->stages || layers > (INT32_C(1) << 24)) {
+        how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "# layers on # stages: one a stage at least, 2^24 at most", layers,
+                         "# layers on # stages: one a stage at least, 2^24 at most", how->layers,
                          job->stages, 0, 0);
     }
     if (given != NULL &&
@@ -8287,45 +8728,55 @@ static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
     return DPAR_OK;
 }
 
-/* What judging takes: the job's shape with nothing in it. */
-static int64_t dpari_placing_rest(const dpar_pipe_job *job, const dpar_schedule *given)
+/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+static int64_t dpari_placing_rest(const dpar_placing *how)
 {
     dpar_times none;
-    dpar_pipe_job shape = *job;
+    dpar_simulation timed;
+    dpar_pipe_job shape = *how->job;
+    int64_t bytes;
     dpari_zero(&none, sizeof(none));
-    if (given != NULL) {
-        return dpar_simulate_bytes(given, job->times);
+    if (how->given != NULL) {
+        dpari_zero(&timed, sizeof(timed));
+        timed.times = how->job->times;
+        bytes = dpar_schedule_simulate_bytes(how->given, &timed);
+    } else {
+        dpari_zero(&shape.cap, sizeof(shape.cap));
+        shape.times = &none;
+        bytes = dpar_schedule_auto_bytes(&shape, NULL);
     }
-    dpari_zero(&shape.cap, sizeof(shape.cap));
-    shape.times = &none;
-    return dpar_auto_bytes(&shape);
+    return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
 }
 
-DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
-                                   const dpar_schedule *given)
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how)
 {
-    int64_t s = job->stages, rest;
-    if (dpari_placing_shape(job, layers, given, NULL) != DPAR_OK) {
+    int64_t s = how->job->stages, rest;
+    if (dpari_placing_shape(how, NULL) != DPAR_OK) {
         return -1;
     }
-    rest = dpari_placing_rest(job, given);
+    rest = dpari_placing_rest(how);
     return rest < 0 ? -1
-                    : (int64_t)sizeof(dpari_placing) +
-                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + layers) +
-                          (int64_t)sizeof(dpar_rank_timing) * job->ranks + rest;
+                    : rest + (int64_t)sizeof(dpari_placing) +
+                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+                          (int64_t)sizeof(dpar_rank_timing) * how->job->ranks;
 }
 
-static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers,
-                                        const dpar_schedule *given, void *mem, int64_t bytes)
+static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)
 {
-    dpari_placing *x = (dpari_placing *)mem;
-    char *at = (char *)(x + 1);
+    const dpar_pipe_job *job = how->job;
+    const int64_t rest = dpari_placing_rest(how);
+    char *at = (char *)mem + rest;
+    dpari_placing *x = (dpari_placing *)(void *)at;
     int k;
+    at += sizeof(*x);
     dpari_zero(x, sizeof(*x));
     x->job = job;
-    x->given = given;
-    x->layers = layers;
+    x->given = how->given;
+    x->layers = how->layers;
+    x->tries = how->tries;
     x->times = *job->times;
+    x->rest = mem;
+    x->rest_bytes = rest;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         x->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
@@ -8341,14 +8792,12 @@ static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers
     x->times.hold_always.of = x->sum[7];
     x->staged = *job;
     x->staged.times = &x->times;
+    x->staged.nodes = 0;
     for (k = 0; k < 3; k++) {
         x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
     }
-    x->cost = dpari_pipe_wide(&at, layers);
+    x->cost = dpari_pipe_wide(&at, how->layers);
     x->rank = (dpar_rank_timing *)(void *)at;
-    at += (int64_t)sizeof(dpar_rank_timing) * job->ranks;
-    x->rest = at;
-    x->rest_bytes = bytes - (at - (char *)mem);
     return x;
 }
 
@@ -8363,7 +8812,7 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     st = dpari_placing_judge(x, NULL, s, why);
     if (st == DPAR_OK && best->score.over > 0) {
         if (x->given == NULL) {
-            return dpar_pipe_check(&x->staged, why);
+            return dpari_pipe_check(&x->staged, why);
         }
         for (r = 0; r < x->job->ranks; r++) {
             int64_t cap = dpari_each_at(&x->job->cap, r);
@@ -8377,488 +8826,52 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
         }
     }
     best->result = x->cut[0].result;
-    best->result.bound = dpar_pipe_bound(&x->staged);
+    best->result.bound = dpari_pipe_bound(&x->staged);
     best->result.nodes = judged;
     return st;
 }
 
-DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
-                                       dpar_schedule *s, void *room, int64_t room_bytes,
-                                       dpar_pipe_result *result, void *mem, int64_t bytes,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                         dpar_pipe_result *result, void *mem, int64_t bytes,
+                                         dpar_why *why)
 {
+    const dpar_pipe_job *job = how->job;
     dpari_placing *x;
     dpar_schedule made;
-    dpar_status st = dpari_placing_shape(job, layers, given, why), ended;
+    int64_t needed = -1;
+    dpar_status st = dpari_placing_shape(how, why), ended;
     int32_t k;
     if (st == DPAR_OK) {
-        st = dpari_placing_fit(job, layers, why);
+        st = dpari_placing_fit(job, how->layers, why);
+        needed = dpar_schedule_place_bytes(how);
     }
-    if (st == DPAR_OK && (tries < 1 || dpar_layers_bytes(job, layers, given) < 0)) {
+    if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_say(DPAR_E_ARG, why,
                        "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
                        "domain",
-                       tries, job->ranks, job->micros, 0);
+                       how->tries, job->ranks, job->micros, 0);
     }
-    if (st == DPAR_OK && bytes < dpar_layers_bytes(job, layers, given)) {
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #",
-                       dpar_layers_bytes(job, layers, given), bytes, 0, 0);
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
+                       0, 0);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_placing_lay(job, layers, given, mem, bytes);
-    x->room = room;
-    x->room_bytes = room_bytes;
-    x->tries = tries;
+    x = dpari_placing_lay(how, mem);
     st = dpari_placing_search(x, &made, why);
     ended = st < 0 ? st : dpari_placing_end(x, &made, why);
     if (ended != DPAR_OK) {
         return ended;
     }
     for (k = 0; k <= job->stages; k++) {
-        cuts[k] = x->cut[2].at[k];
+        how->cuts[k] = x->cut[2].at[k];
     }
-    if (given == NULL) {
+    if (how->given == NULL) {
         *s = made;
     }
     *result = x->cut[2].result;
     return st;
-}
-
-/* ==== schedule/vshape.c ==== */
-
-/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
- * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
- * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
-enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
-enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
-
-typedef struct dpari_v {
-    int32_t p, m;
-    int32_t slots;   /* of a rank */
-    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
-    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
-    int32_t *live;   /* [p][slots]: activations behind a slot */
-    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
-    int32_t *number; /* [p][DPARI_V_NUMBERS] */
-    uint8_t *cell;   /* [p][slots] */
-} dpari_v;
-
-static int32_t dpari_v_slots(int32_t p, int32_t m)
-{
-    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
-}
-
-DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
-{
-    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
-    return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
-}
-
-static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
-{
-    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
-    v->p = p;
-    v->m = m;
-    v->slots = dpari_v_slots(p, m);
-    v->when = (int32_t *)work;
-    v->live = v->when + 4 * (int64_t)p * m;
-    v->owed = v->live + cells;
-    v->number = v->owed + cells;
-    v->cell = (uint8_t *)(v->number + (int64_t)p * DPARI_V_NUMBERS);
-    dpari_zero(v->cell, (size_t)cells);
-}
-
-static uint8_t *dpari_v_row(const dpari_v *v, int32_t rank)
-{
-    return v->cell + (int64_t)rank * v->slots;
-}
-
-static int32_t *dpari_v_number(const dpari_v *v, int32_t rank)
-{
-    return v->number + (int64_t)rank * DPARI_V_NUMBERS;
-}
-
-static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t micro)
-{
-    return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
-}
-
-/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
-static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
-{
-    int32_t k;
-    for (k = 0; k < v->m; k++) {
-        *dpari_v_when(v, rank, kind, k) = at + 6 * k;
-        dpari_v_row(v, rank)[at + 6 * k] = (uint8_t)kind;
-        if (v->tail && kind >= DPARI_V_B1) {
-            dpari_v_row(v, rank)[at + 6 * k + 1] = DPARI_V_TAIL;
-        }
-    }
-}
-
-/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
- * way as it is. */
-static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
-{
-    int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
-    int32_t tail = kind >= DPARI_V_B1 ? v->tail : 0;
-    int32_t last = -1, own;
-    if (from >= 0 && from < v->p) {
-        last = *dpari_v_when(v, from, kind, k) + tail;
-    }
-    if (kind > DPARI_V_F0) {
-        own = *dpari_v_when(v, rank, kind - 1, k);
-        last = own > last ? own : last;
-    }
-    if (k > 0) {
-        own = *dpari_v_when(v, rank, kind, k - 1);
-        last = own > last ? own : last;
-    }
-    return last;
-}
-
-static void dpari_v_restart(dpari_v *v)
-{
-    dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
-}
-
-/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
-
-/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
- * (`filled` 0), a free slot does one that is owed. */
-static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
-{
-    if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
-        ++*live;
-    } else if (cell == DPARI_V_B1 || cell == DPARI_V_B0) {
-        ++*owed;
-    } else if (cell == DPARI_V_W || (!filled && *owed > 0)) {
-        --*live;
-        --*owed;
-    }
-}
-
-/* The most activations that any rank ever holds. */
-static int32_t dpari_v_peak(dpari_v *v, int filled)
-{
-    int32_t rank, t, most = 0;
-    for (rank = 0; rank < v->p; rank++) {
-        int64_t base = (int64_t)rank * v->slots;
-        int32_t live = 0, owed = 0;
-        for (t = 0; t < v->slots; t++) {
-            dpari_v_step(v->cell[base + t], filled, &live, &owed);
-            v->live[base + t] = live;
-            v->owed[base + t] = owed;
-            most = live > most ? live : most;
-        }
-    }
-    return most;
-}
-
-/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was. With `keep` the new numbers are written. */
-static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
-                          int32_t limit, int keep)
-{
-    int64_t base = (int64_t)rank * v->slots;
-    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
-    int32_t owed = v->owed[base + to - 1];
-    int32_t t;
-    for (t = to; t < v->slots; t++) {
-        dpari_v_step(v->cell[base + t], filled, &live, &owed);
-        if (live > limit) {
-            return 0;
-        }
-        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
-            return 1;
-        }
-        if (keep) {
-            v->live[base + t] = live;
-            v->owed[base + t] = owed;
-        }
-    }
-    return 1;
-}
-
-/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
-static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
-                               int32_t limit)
-{
-    uint8_t *row = dpari_v_row(v, rank);
-    uint8_t kind = row[from];
-    for (; to < from; to++) {
-        if (row[to] != DPARI_V_FREE) {
-            continue;
-        }
-        row[to] = kind;
-        row[from] = DPARI_V_FREE;
-        if (dpari_v_replay(v, rank, to, from, filled, limit, 0)) {
-            (void)dpari_v_replay(v, rank, to, from, filled, limit, 1);
-            return to;
-        }
-        row[to] = DPARI_V_FREE;
-        row[from] = kind;
-    }
-    return from;
-}
-
-/* Gives every W the first free slot behind the inputs that are owed one. */
-static void dpari_v_fill(dpari_v *v)
-{
-    int32_t rank, t;
-    for (rank = 0; rank < v->p; rank++) {
-        uint8_t *row = dpari_v_row(v, rank);
-        int32_t owed = 0;
-        for (t = 0; t < v->slots; t++) {
-            if (row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0) {
-                owed++;
-            } else if (row[t] == DPARI_V_FREE && owed > 0) {
-                row[t] = DPARI_V_W;
-                owed--;
-            }
-        }
-    }
-}
-
-/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
-static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
-{
-    const uint8_t *row = dpari_v_row(v, rank);
-    while (done > k) {
-        t--;
-        done -= row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0;
-    }
-    return t;
-}
-
-/* Brings forward what is in slot t of a rank, the k-th of its kind. */
-static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
-{
-    int kind = dpari_v_row(v, rank)[t];
-    int32_t *number = dpari_v_number(v, rank);
-    if (kind != DPARI_V_W) {
-        *dpari_v_when(v, rank, kind, k) =
-            dpari_v_advance(v, rank, dpari_v_needs(v, rank, kind, k) + 1, t, filled, limit);
-    } else {
-        int32_t input = dpari_v_input(v, rank, t, number[DPARI_V_B1] + number[DPARI_V_B0], k);
-        int32_t to = (int32_t)dpari_most(input, number[DPARI_V_LAST_W]);
-        number[DPARI_V_LAST_W] = dpari_v_advance(v, rank, to + 1, t, filled, limit);
-    }
-}
-
-/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
- * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
- * first B0 to the last micro-batch's F0. */
-static void dpari_v_reorder(dpari_v *v, int filled)
-{
-    int32_t limit = dpari_v_peak(v, filled);
-    int32_t t, rank;
-    int phase = 0;
-    dpari_v_restart(v);
-    for (t = 0; t < v->slots; t++) {
-        for (rank = 0; rank < v->p; rank++) {
-            int kind = dpari_v_row(v, rank)[t];
-            int32_t *number = dpari_v_number(v, rank);
-            int32_t k = number[kind]++;
-            if (kind == DPARI_V_FREE) {
-                continue;
-            }
-            phase += kind == DPARI_V_B0 && rank == 0 && phase == 0;
-            if (phase == 2 || (phase == 0 && filled)) {
-                dpari_v_move(v, rank, t, k, filled, limit);
-            } else if (kind == DPARI_V_W) {
-                number[DPARI_V_LAST_W] = t;
-            }
-            phase += kind == DPARI_V_F0 && k == v->m - 1 && phase == 1;
-        }
-    }
-}
-
-/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
- * time and leave their slots. */
-static void dpari_v_squeeze(dpari_v *v, int filled)
-{
-    int32_t t, rank;
-    dpari_v_restart(v);
-    for (t = 0; t < v->slots; t++) {
-        for (rank = 0; rank < v->p; rank++) {
-            uint8_t *cell = dpari_v_row(v, rank) + t;
-            int32_t *number = dpari_v_number(v, rank);
-            int kind = *cell;
-            if (kind == DPARI_V_FREE && (filled || number[DPARI_V_OWED] == 0)) {
-                continue;
-            }
-            *cell = DPARI_V_FREE;
-            if (kind == DPARI_V_FREE || kind == DPARI_V_W) {
-                number[DPARI_V_OWED]--;
-            } else {
-                int32_t k = number[kind]++;
-                int32_t at = dpari_v_needs(v, rank, kind, k) + 1;
-                at = number[DPARI_V_END] > at ? number[DPARI_V_END] : at;
-                number[DPARI_V_OWED] += kind >= DPARI_V_B1;
-                number[DPARI_V_END] = at;
-                *dpari_v_when(v, rank, kind, k) = at;
-                dpari_v_row(v, rank)[at] = (uint8_t)kind;
-            }
-            number[DPARI_V_END]++;
-        }
-    }
-}
-
-static void dpari_v_half_blocks(dpari_v *v)
-{
-    int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
-    for (i = 0; i < p; i++) {
-        dpari_v_repeat(v, i, DPARI_V_F0, 2 * i);
-        dpari_v_repeat(v, i, DPARI_V_F1, 3 * p - i - 2);
-        dpari_v_repeat(v, i, DPARI_V_B1, 3 * p + pause + 2 * i - 1);
-        dpari_v_repeat(v, i, DPARI_V_B0, 6 * p + pause - i - 2);
-    }
-}
-
-static void dpari_v_min_blocks(dpari_v *v)
-{
-    int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
-    for (i = 0; i < p; i++) {
-        dpari_v_repeat(v, i, DPARI_V_F0, i);
-        dpari_v_repeat(v, i, DPARI_V_F1, 2 * p - i - 1);
-        dpari_v_repeat(v, i, DPARI_V_B1, 2 * p + pause + i);
-        dpari_v_repeat(v, i, DPARI_V_B0, 4 * p + pause - i - 1);
-    }
-}
-
-/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
-
-/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
- * third, so that no two kinds fall on one slot of the 6. */
-static void dpari_v_whole_blocks(dpari_v *v)
-{
-    int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
-    int32_t third = (3 - (p + 2) % 3) % 3;
-    for (i = 0; i < 2 * p; i++, at++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
-    }
-    at += p % 3 == 0 ? 3 : 0;
-    for (i = 0; i < 2 * p; i++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
-        third = (third + 1) % 3;
-        at += third == 0 ? 5 : 2;
-    }
-}
-
-/* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots. The numbers of v->live follow. */
-static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
-{
-    uint8_t *row = dpari_v_row(v, rank);
-    int32_t *live = v->live + (int64_t)rank * v->slots;
-    int kind = row[t], whole = kind >= DPARI_V_B1;
-    int32_t first = dpari_v_needs(v, rank, kind, k) + 1, to = whole ? first : t, i;
-    while (to > first && live[to - 1] < limit) {
-        to--;
-    }
-    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
-        to++;
-    }
-    if (to == t) {
-        return;
-    }
-    for (i = to; i < t; i++) {
-        live[i + whole] += whole ? -1 : 1;
-    }
-    row[t] = row[t + whole] = DPARI_V_FREE;
-    row[to + whole] = DPARI_V_TAIL;
-    row[to] = (uint8_t)kind;
-    *dpari_v_when(v, rank, kind, k) = to;
-}
-
-static void dpari_v_whole_moves(dpari_v *v)
-{
-    int32_t t, rank, most = 0;
-    for (rank = 0; rank < v->p; rank++) {
-        int32_t live = 0;
-        for (t = 0; t < v->slots; t++) {
-            int kind = dpari_v_row(v, rank)[t];
-            live += kind == DPARI_V_F0 || kind == DPARI_V_F1;
-            live -= kind == DPARI_V_TAIL;
-            v->live[(int64_t)rank * v->slots + t] = live;
-            most = live > most ? live : most;
-        }
-    }
-    dpari_v_restart(v);
-    for (t = 0; t < v->slots; t++) {
-        for (rank = 0; rank < v->p; rank++) {
-            int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
-                dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
-            }
-        }
-    }
-}
-
-/* ---- both ----------------------------------------------------------------------------------- */
-
-static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
-{
-    (*at)->kind = (uint8_t)kind;
-    (*at)->joined = 0;
-    (*at)->stage = (uint16_t)stage;
-    (*at)->micro = (uint16_t)micro;
-    (*at)->peer = 0;
-    ++*at;
-}
-
-/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
-static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
-{
-    const uint8_t *row = dpari_v_row(v, rank);
-    int32_t stage[2], next[DPARI_V_W] = {0, 0, 0, 0, 0}, weight[2] = {0, 0}, t, s;
-    stage[0] = rank;
-    stage[1] = 2 * v->p - 1 - rank;
-    for (t = 0; t < v->slots; t++) {
-        int kind = row[t];
-        if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
-            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
-        } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
-            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
-                        next[kind]++);
-        } else if (kind == DPARI_V_FREE && !v->tail) {
-            s = weight[1] < next[DPARI_V_B1];
-            if (s || weight[0] < next[DPARI_V_B0]) {
-                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
-            }
-        }
-    }
-}
-
-DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
-{
-    dpari_v v;
-    int32_t rank;
-    dpari_v_lay(&v, s->ranks, s->micros, work);
-    v.tail = rule == DPAR_1F1B_V;
-    if (v.tail) {
-        dpari_v_whole_blocks(&v);
-        dpari_v_whole_moves(&v);
-    } else {
-        if (rule == DPAR_V_HALF) {
-            dpari_v_half_blocks(&v);
-        } else {
-            dpari_v_min_blocks(&v);
-        }
-        dpari_v_fill(&v);
-        dpari_v_reorder(&v, 1);
-        dpari_v_squeeze(&v, 1);
-        dpari_v_reorder(&v, 0);
-        dpari_v_squeeze(&v, 0);
-    }
-    for (rank = 0; rank < v.p; rank++) {
-        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
-    }
 }
 
 /* ==== schedule/schedule_show.c ==== */
@@ -9115,7 +9128,7 @@ static char dpari_chart_mark(const dpar_action *a)
 
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
-    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpar_action_name(a->kind)[0];
+    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
@@ -9235,28 +9248,18 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     }
 }
 
-DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
-                                             dpar_why *why)
+static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
-    int64_t last = 0;
     int32_t r;
-    dpar_status st = dpari_gantt_check(g, &last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (width < 32 || width > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", width, 0, 0, 0);
-    }
-    dpari_chart_lay(&c, g, last, width, &kinds);
+    dpari_chart_lay(&c, g, last, g->width != 0 ? g->width : 80, &kinds);
     dpari_chart_head(t, &c, g, last);
     for (r = 0; r < g->schedule->ranks; r++) {
         dpari_chart_rank(t, &c, g, r);
     }
     dpari_chart_axis(t, &c, g);
     dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
-    return DPAR_OK;
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
@@ -9446,7 +9449,7 @@ static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
 static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
 {
     dpar_text_put(t, "<g><title>");
-    dpar_action_text(&f->g->schedule->action[k], t);
+    dpar_action_write(&f->g->schedule->action[k], t);
     dpar_text_put(t, " on rank ");
     dpar_text_int(t, rank);
     dpar_text_put(t, ", ");
@@ -9462,7 +9465,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
 {
     int32_t digits = dpari_gantt_digits(a->micro);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpar_action_name(a->kind);
+    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
@@ -9536,19 +9539,15 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     dpar_text_put(t, ")\"/>\n");
 }
 
-DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
     const dpar_schedule *s = g->schedule;
     dpari_figure f;
     dpari_seek seek;
     int64_t common, shortest, k;
     int32_t r;
-    dpar_status st;
     f.g = g;
-    st = dpari_gantt_check(g, &f.last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    f.last = last;
     shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
@@ -9567,7 +9566,6 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
         }
     }
     dpar_text_put(t, "</svg>\n");
-    return DPAR_OK;
 }
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
@@ -9634,12 +9632,12 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpari_trace_time(t, "ts", start, g->unit);
     dpari_trace_time(t, "dur", end - start, g->unit);
     dpar_text_put(t, ",\"name\":\"");
-    dpar_action_text(a, t);
+    dpar_action_write(a, t);
     dpar_text_put(t, "\",\"cat\":\"");
     dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
     dpar_text_put(t, "\",\"args\":{\"stage\":");
     dpar_text_int(t, a->stage);
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
         dpar_text_int(t, a->micro);
     }
@@ -9738,14 +9736,9 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
     }
 }
 
-DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 {
-    int64_t last = 0;
     int32_t r;
-    dpar_status st = dpari_gantt_check(g, &last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
     dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
     dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
     dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
@@ -9754,7 +9747,30 @@ DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g,
         dpari_trace_rank(t, g, r);
     }
     dpar_text_put(t, "\n]}\n");
-    return DPAR_OK;
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+                                        dpar_why *why)
+{
+    int64_t last = 0;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (format) {
+    case DPAR_GANTT_TEXT:
+        if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
+            return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
+                             0);
+        }
+        dpari_chart_draw(t, g, last);
+        return DPAR_OK;
+    case DPAR_GANTT_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
+    case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
+    }
 }
 
 #endif /* DPAR_SCHEDULE_IMPLEMENTATION */

@@ -1446,7 +1446,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
- *     dpar_order_make(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
  *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
@@ -1511,8 +1511,8 @@ typedef struct dpar_pipeline_options {
     int64_t weight_bytes;          /* so, of what an I leaves to its W */
     /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
      * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
-     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE); on a
-     * device's memory DPAR_TRANSPORT_RANK. */
+     * the step; for lists that pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV, DPAR_CHANNEL_EDGE);
+     * on a device's memory DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
                       then hear of another's failure in its next one only */
@@ -1565,9 +1565,9 @@ DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
 /* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
- * dpar_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then draws what
- * really ran (dpar_show_schedule_trace, _svg, _text) as it draws what was simulated. COLLECTIVE.
- * E_ARG without options.start. */
+ * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
+ * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
+ * without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
@@ -9211,8 +9211,9 @@ static int dpari_pl_passes(int32_t kind)
 /* From where F, B, I take (1) and whom they give (0); -1: nobody. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_FORWARD) == (takes != 0) ? dpar_schedule_before(s, a->stage)
-                                                     : dpar_schedule_behind(s, a->stage);
+    return (a->kind == DPAR_FORWARD) == (takes != 0)
+               ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
+               : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
 }
 
 /* Elements of the stage's output. */
@@ -9226,7 +9227,8 @@ static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_actio
                                 int takes)
 {
     const int own = forward != takes; /* F's output and the gradient of it */
-    const int32_t stage = own ? a->stage : dpar_schedule_before(o->schedule, a->stage);
+    const int32_t stage =
+        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
@@ -9242,7 +9244,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_option
                          0, 0, 0);
     }
     if (dpar_schedule_slots_bytes(s) < 0) {
-        const dpar_status st = dpar_schedule_check(s, 0, NULL, 0, why);
+        const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
@@ -9302,6 +9304,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 {
     const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
     const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    dpar_checking run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -9316,7 +9319,9 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
     p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
     p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
-    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_run_bytes(s));
+    dpari_zero(&run, sizeof(run));
+    run.transport = DPAR_TRANSPORT_BLOCKING;
+    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
     w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
@@ -9405,7 +9410,7 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
     dpar_text t;
     alone.joined = 0;
     dpar_text_init(&t, at, bytes);
-    dpar_action_text(&alone, &t);
+    dpar_action_write(&alone, &t);
 }
 
 static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
@@ -9488,14 +9493,20 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
                               : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
                                                   : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    dpar_checking run;
+    dpar_slotting how;
     int64_t k, m = 0;
-    dpar_status st = dpar_schedule_check(s, 0, w->mem, w->bytes, why);
+    dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
-        st = dpar_schedule_run_check(s, transport, 0, NULL, w->mem, w->bytes, why);
+        dpari_zero(&run, sizeof(run));
+        run.transport = transport;
+        st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_slots(s, p->o.keep_sends ? INT32_MAX : 0, w->slots, w->counts, w->mem,
-                                 w->bytes, why);
+        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.slots = w->slots;
+        how.counts = w->counts;
+        st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
         st = dpari_pl_callbacks(p, why);
@@ -9564,8 +9575,8 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank &&
-            (dpar_schedule_before(s, i) < 0 || dpar_schedule_behind(s, i) < 0)) {
+        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_RECV_F, i) < 0 ||
+                                      dpar_schedule_partner(s, DPAR_SEND_F, i) < 0)) {
             return 1;
         }
     }

@@ -566,8 +566,8 @@ static dpar_status open_stores(trainer *t)
     list_parameters(t);
     for (p = 0; p < t->list.ranks; p++) {
         for (k = 0; k < t->list.stages; k++) {
-            if (t->list.rank_of[k] == p &&
-                (dpar_schedule_before(&t->list, k) < 0 || dpar_schedule_behind(&t->list, k) < 0)) {
+            if (t->list.rank_of[k] == p && (dpar_schedule_partner(&t->list, DPAR_RECV_F, k) < 0 ||
+                                            dpar_schedule_partner(&t->list, DPAR_SEND_F, k) < 0)) {
                 ends++;
                 break;
             }
@@ -879,12 +879,12 @@ static dpar_status make_list(trainer *t)
     order.ranks = (int32_t)s->pp;
     order.micros = s->micros;
     order.chunks = (int32_t)s->chunks;
-    bytes = dpar_order_bytes(&order, &t->why);
+    bytes = dpar_schedule_generate_bytes(&order, &t->why);
     memory = bytes < 0 ? NULL : malloc((size_t)bytes);
     if (memory == NULL) {
         return bytes < 0 ? DPAR_E_ARG : DPAR_E_MEMORY;
     }
-    st = dpar_order_make(&made, &order, memory, bytes, &t->why);
+    st = dpar_schedule_generate(&made, &order, memory, bytes, &t->why);
     memset(&how, 0, sizeof how);
     how.passes = DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE;
     bytes = st == DPAR_OK ? dpar_schedule_lower_bytes(&made, &how, &t->why) : -1;
@@ -1328,7 +1328,8 @@ static int write_trace(trainer *t)
     g.title = "train_gpt";
     dpar_text_init(&out, text, room);
     if (first && !bad) {
-        bad = dpar_show_schedule_trace(&out, &g, &t->why) != DPAR_OK || out.used >= room;
+        bad =
+            dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &t->why) != DPAR_OK || out.used >= room;
         file = bad ? NULL : fopen(t->s->trace, "wb");
         bad = file == NULL || fwrite(text, 1, out.used, file) != out.used;
         bad |= file != NULL && fclose(file) != 0;

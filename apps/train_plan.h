@@ -76,7 +76,7 @@ static int measure(trainer *t, gauge *u)
 static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
 {
     int32_t i;
-    (void)dpar_cluster_preset(c, "dgx-h100", NULL);
+    (void)dpar_cluster_find(c, "dgx-h100", NULL);
     snprintf(c->name, sizeof c->name, "this machine");
     snprintf(c->gpu.name, sizeof c->gpu.name, "a core");
     c->gpu.generation = DPAR_GEN_OTHER;
@@ -91,7 +91,7 @@ static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
     c->link_switched = 1;
     c->link_reduces = 0;
     c->nics = 0;
-    dpar_calibration_default(&c->cal, DPAR_GEN_OTHER);
+    dpar_calibration_init(&c->cal, DPAR_GEN_OTHER);
     c->cal.value[DPAR_CAL_GEMM] = c->cal.value[DPAR_CAL_ATTENTION] = 1.0;
     c->cal.value[DPAR_CAL_HBM] = c->cal.value[DPAR_CAL_LINK_SHARE] = 1.0;
     c->cal.value[DPAR_CAL_LAUNCH_S] = c->cal.value[DPAR_CAL_STEP_S] = 1e-8;
@@ -102,8 +102,9 @@ static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
 static dpar_strategy strategy_of(const trainer *t)
 {
     const settings *s = t->s;
-    dpar_strategy y = dpar_strategy_default();
+    dpar_strategy y;
     dpar_order order;
+    dpar_strategy_init(&y);
     y.tp = (int32_t)s->tp;
     y.sp = s->sp && s->tp > 1;
     y.cp = (int32_t)s->cp;
@@ -180,13 +181,13 @@ static int plan(trainer *t, double *seconds, double *bytes)
     memset(&job, 0, sizeof job);
     job.work = &work;
     job.cluster = &cluster;
-    st = dpar_model_parse(&m, text, (size_t)length, &why);
-    st = st == DPAR_OK ? dpar_workload_build(&work, &m, 0, &why) : st;
+    st = dpar_model_read(&m, text, (size_t)length, &why);
+    st = st == DPAR_OK ? dpar_workload_init(&work, &m, 0, &why) : st;
     st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
     if (t->s->pure) { /* the model writes gradients as its own numbers */
         job.recipe.gradient = job.recipe.reduced = (double)sizeof(gpt_real);
     }
-    st = st == DPAR_OK ? dpar_plan_of(&job, &y, 0, &p, NULL, &why) : st;
+    st = st == DPAR_OK ? dpar_plan_price(&job, &y, 0, &p, NULL, &why) : st;
     if (t->world->rank == 0 && st != DPAR_OK) {
         printf("the planner has no price for this: %s\n", why.text);
     } else if (st == DPAR_OK) {

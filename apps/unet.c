@@ -1256,26 +1256,29 @@ static double planned(const options *o)
     dpar_cluster cluster;
     dpar_model m;
     dpar_job job;
-    dpar_strategy s = dpar_strategy_default();
-    dpar_memory memory;
+    dpar_strategy s;
+    dpar_plan plan;
+    dpar_status st;
     char text[160];
     int length = snprintf(text, sizeof text,
                           "unet:hidden=%d,levels=%d,blocks_per_level=1,image=%dx%d,channels=%d,"
                           "out_channels=1,stack=core,element=4",
                           o->channels, o->levels, o->size[0], o->size[1], INPUTS);
-    if (dpar_model_parse(&m, text, (size_t)length, NULL) != DPAR_OK ||
-        dpar_workload_build(&work, &m, 0, NULL) != DPAR_OK ||
-        dpar_cluster_preset(&cluster, "dgx-h100", NULL) != DPAR_OK ||
+    if (dpar_model_read(&m, text, (size_t)length, NULL) != DPAR_OK ||
+        dpar_workload_init(&work, &m, 0, NULL) != DPAR_OK ||
+        dpar_cluster_find(&cluster, "dgx-h100", NULL) != DPAR_OK ||
         dpar_recipe_find(&job.recipe, "fp32", NULL) != DPAR_OK) {
         return 0.0;
     }
     job.work = &work;
     job.cluster = &cluster;
+    dpar_strategy_init(&s);
     s.tiles[0] = o->tiles[0];
     s.tiles[1] = o->tiles[1];
     s.dp = o->dp;
-    dpar_memory_of(&job, &s, &memory);
-    return memory.term[DPAR_MEM_ACTIVATIONS];
+    cluster.gpus_per_node = dpar_strategy_ranks(&s);
+    st = dpar_plan_price(&job, &s, 0, &plan, NULL, NULL);
+    return st == DPAR_OK || st == DPAR_E_MEMORY ? plan.memory.term[DPAR_MEM_ACTIVATIONS] : 0.0;
 }
 
 static int tell(dpar_comm *world, const net *n, const options *o)

@@ -1029,7 +1029,7 @@ static void measured(void)
         dpar_cluster c;
         char text[1000];
         if (strstr(m.name, k[0]) != NULL &&
-            dpar_cluster_parse(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
+            dpar_cluster_read(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
             (void)dpar_cuda_measured_text(&m, c.gpu.memory_Bps, c.gpu.flops[DPAR_BF16], c.link_Bps,
                                           text, sizeof text);
             printf("%s\n%s", k[1], text);

@@ -657,9 +657,9 @@ static dpar_status pipeline_open(job *j)
     order.rule = DPAR_1F1B;
     order.ranks = RANKS;
     order.micros = MICROS;
-    bytes = dpar_order_bytes(&order, &j->why);
+    bytes = dpar_schedule_generate_bytes(&order, &j->why);
     j->list_room[0] = malloc((size_t)bytes);
-    st = dpar_order_make(&plain, &order, j->list_room[0], bytes, &j->why);
+    st = dpar_schedule_generate(&plain, &order, j->list_room[0], bytes, &j->why);
     if (st == DPAR_OK) {
         bytes = dpar_schedule_lower_bytes(&plain, &how, &j->why);
         j->list_room[1] = malloc((size_t)bytes);

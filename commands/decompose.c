@@ -87,7 +87,7 @@ static int read_machine(problem *p, const char *word)
     dpar_cluster c;
     dpar_why why;
     if (numbers(word, 'x', 1, value, 2) != 2) {
-        if (dpar_cluster_parse(&c, word, strlen(word), &why) != DPAR_OK) {
+        if (dpar_cluster_read(&c, word, strlen(word), &why) != DPAR_OK) {
             return complain(why.text, NULL);
         }
         value[0] = c.nodes;

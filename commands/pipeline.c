@@ -212,22 +212,31 @@ static const char *shown(int64_t ticks, int64_t unit)
     return s;
 }
 
+/* The nearest; 0 of nothing. */
+static int64_t millionths(dpar_ratio r)
+{
+    return r.whole < 1 ? 0 : (int64_t)(1e6 * (double)r.part / (double)r.whole + 0.5);
+}
+
 /* In percent with one decimal. */
 static const char *percent(dpar_ratio r)
 {
-    return shown((dpar_ratio_millionths(r) + 500) / 1000, 10);
+    return shown((millionths(r) + 500) / 1000, 10);
 }
 
 /* ---- what was asked for -----------------------------------------------------------------------
  */
+
+/* By DPAR_TRANSPORT_*. */
+static const char *const transports[] = {"none", "blocking", "rank", "dir",
+                                         "pair", "edge",     "eager"};
 
 typedef struct settings {
     const char *schedule, *check, *format, *output, *svg, *stage_times, *memory;
     const char **given; /* the names of the options that are */
     int32_t givens;
     int32_t compare, ranks, chunks, micros, group, slices, lifo, chain, lowered, shards, sends;
-    int32_t transport, buffers, width, map, whole, span, links;
-    int64_t nodes;
+    int32_t transport, buffers, width, map, whole, span, links, nodes;
     series forward, backward, input, weight, overlap, latency, bytes, hold, ranks_of;
     int64_t bandwidth, cap; /* cap: in ten-millionths; with hold: bytes; -1: none */
 } settings;
@@ -431,77 +440,73 @@ static void read_map(settings *o, const char *value)
     }
 }
 
+/* An option with a value. */
 static void option(settings *o, const char *name, const char *value)
 {
     static const char *const formats[] = {"ascii", "csv", "svg", "trace", "json"};
     static const char *const sends[] = {"buffered", "async", "blocking"};
     static const char *const objectives[] = {"makespan", "span"};
     static const char *const links[] = {"own", "pair", "rank"};
-    const struct {
-        const char *name;
-        const char **text;
-        int32_t *whole, least, most;
-        series *list;
-        int64_t *decimal;
-    } known[] = {{"--schedule", &o->schedule, NULL, 0, 0, NULL, NULL},
-                 {"--check", &o->check, NULL, 0, 0, NULL, NULL},
-                 {"--stage-times", &o->stage_times, NULL, 0, 0, NULL, NULL},
-                 {"--svg", &o->svg, NULL, 0, 0, NULL, NULL},
-                 {"-o", &o->output, NULL, 0, 0, NULL, NULL},
-                 {"--stages", NULL, &o->ranks, 1, 65535, NULL, NULL},
-                 {"--virtual", NULL, &o->chunks, 1, 64, NULL, NULL},
-                 {"--micro", NULL, &o->micros, 1, 65535, NULL, NULL},
-                 {"--group", NULL, &o->group, 1, 65535, NULL, NULL},
-                 {"--slices", NULL, &o->slices, 1, 65535, NULL, NULL},
-                 {"--chain", NULL, &o->chain, 1, 65535, NULL, NULL},
-                 {"--room", NULL, &o->buffers, 1, 1000000, NULL, NULL},
-                 {"--width", NULL, &o->width, 32, 4096, NULL, NULL},
-                 {"--fwd", NULL, NULL, 0, 0, &o->forward, NULL},
-                 {"--bwd", NULL, NULL, 0, 0, &o->backward, NULL},
-                 {"--bwd-input", NULL, NULL, 0, 0, &o->input, NULL},
-                 {"--bwd-weight", NULL, NULL, 0, 0, &o->weight, NULL},
-                 {"--overlap", NULL, NULL, 0, 0, &o->overlap, NULL},
-                 {"--latency", NULL, NULL, 0, 0, &o->latency, NULL},
-                 {"--bandwidth", NULL, NULL, 0, 0, NULL, &o->bandwidth},
-                 {"--memory", &o->memory, NULL, 0, 0, NULL, NULL}};
-    size_t i;
-    for (i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i].name) != 0) {
-            continue;
-        }
-        if (known[i].text != NULL) {
-            *known[i].text = value;
-        } else if (known[i].whole != NULL) {
-            *known[i].whole = count(name, value, known[i].least, known[i].most);
-        } else if (known[i].list != NULL) {
-            free(known[i].list->v);
-            *known[i].list = numbers(name, value);
-        } else {
-            *known[i].decimal = number(name, value);
-        }
-        return;
-    }
-    if (strcmp(name, "--format") == 0) {
-        o->format = formats[word(name, value, formats, 5)];
-    } else if (strcmp(name, "--send") == 0) {
-        o->sends = word(name, value, sends, 3);
-    } else if (strcmp(name, "--map") == 0) {
-        read_map(o, value);
+    if (strcmp(name, "--schedule") == 0) {
+        o->schedule = value;
+    } else if (strcmp(name, "--check") == 0) {
+        o->check = value;
+    } else if (strcmp(name, "--stage-times") == 0) {
+        o->stage_times = value;
+    } else if (strcmp(name, "--svg") == 0) {
+        o->svg = value;
+    } else if (strcmp(name, "-o") == 0) {
+        o->output = value;
+    } else if (strcmp(name, "--memory") == 0) {
+        o->memory = value;
+    } else if (strcmp(name, "--stages") == 0) {
+        o->ranks = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--virtual") == 0) {
+        o->chunks = count(name, value, 1, 64);
+    } else if (strcmp(name, "--micro") == 0) {
+        o->micros = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--group") == 0) {
+        o->group = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--slices") == 0) {
+        o->slices = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--chain") == 0) {
+        o->chain = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--room") == 0) {
+        o->buffers = count(name, value, 1, 1000000);
+    } else if (strcmp(name, "--width") == 0) {
+        o->width = count(name, value, 32, 4096);
+    } else if (strcmp(name, "--nodes") == 0) {
+        o->nodes = count(name, value, 0, 1000000000);
+    } else if (strcmp(name, "--fwd") == 0) {
+        o->forward = numbers(name, value);
+    } else if (strcmp(name, "--bwd") == 0) {
+        o->backward = numbers(name, value);
+    } else if (strcmp(name, "--bwd-input") == 0) {
+        o->input = numbers(name, value);
+    } else if (strcmp(name, "--bwd-weight") == 0) {
+        o->weight = numbers(name, value);
+    } else if (strcmp(name, "--overlap") == 0) {
+        o->overlap = numbers(name, value);
+    } else if (strcmp(name, "--latency") == 0) {
+        o->latency = numbers(name, value);
+    } else if (strcmp(name, "--bandwidth") == 0) {
+        o->bandwidth = number(name, value);
     } else if (strcmp(name, "--bytes") == 0) {
         o->bytes = wholes(name, value, 0);
     } else if (strcmp(name, "--hold") == 0) {
         o->hold = wholes(name, value, -MOST_BYTES);
+    } else if (strcmp(name, "--format") == 0) {
+        o->format = formats[word(name, value, formats, 5)];
+    } else if (strcmp(name, "--send") == 0) {
+        o->sends = word(name, value, sends, 3);
     } else if (strcmp(name, "--links") == 0) {
         o->links = word(name, value, links, 3);
     } else if (strcmp(name, "--objective") == 0) {
         o->span = word(name, value, objectives, 2);
-    } else if (strcmp(name, "--nodes") == 0) {
-        o->nodes = count(name, value, 0, 1000000000);
     } else if (strcmp(name, "--transport") == 0) {
-        o->transport = dpar_transport_find(value);
-        if (o->transport < 0) {
-            fail(2, name, "takes blocking, rank, dir, pair, edge or eager");
-        }
+        o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORTS - 1);
+    } else if (strcmp(name, "--map") == 0) {
+        read_map(o, value);
     } else {
         fail(2, name, "no such option (--help)");
     }
@@ -526,7 +531,6 @@ typedef struct job {
     dpar_rank_timing *rank;
     dpar_slot_counts *slots;
     int64_t *start, *end;
-    void *work; /* of the simulation */
 } job;
 
 static void *keep(job *j, int64_t bytes)
@@ -678,9 +682,9 @@ static int bidirectional(int32_t rule)
 
 static dpar_status make_order(job *j, dpar_why *why)
 {
-    int64_t bytes = dpar_order_bytes(&j->order, why);
+    int64_t bytes = dpar_schedule_generate_bytes(&j->order, why);
     return bytes < 0 ? DPAR_E_ARG
-                     : dpar_order_make(&j->list, &j->order, keep(j, bytes), bytes, why);
+                     : dpar_schedule_generate(&j->list, &j->order, keep(j, bytes), bytes, why);
 }
 
 /* Counts for each rank what an activation of a micro-batch of all its layers consists of: its
@@ -728,6 +732,13 @@ static const uint16_t *map_of(job *j)
     return map;
 }
 
+/* As the library has it for these maps: loop 0 1 0 1, v 0 1 1 0. */
+static int32_t usual_rank(const dpar_pipe_job *p, int32_t stage)
+{
+    int32_t at = stage % p->ranks;
+    return p->map == DPAR_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
+}
+
 /* Lays the stages out for the times and parts, which come first here. */
 static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
 {
@@ -744,13 +755,13 @@ static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
         return DPAR_E_RANGE;
     }
     p->stages = (int32_t)stages;
-    if (dpar_schedule_lay(&j->list, p->ranks, p->stages, 0, keep(j, bytes), bytes, why) !=
+    if (dpar_schedule_init(&j->list, p->ranks, p->stages, 0, keep(j, bytes), bytes, why) !=
         DPAR_OK) {
         return DPAR_E_ARG;
     }
     rank_of = j->list.rank_of;
     for (i = 0; i < p->stages; i++) {
-        int32_t r = n > 0 ? p->rank_of[i] : dpar_stage_rank(p->map, p->ranks, i);
+        int32_t r = n > 0 ? p->rank_of[i] : usual_rank(p, i);
         if (r < 0 || r >= p->ranks) {
             snprintf(why->text, sizeof why->text, "stage %d on rank %d: there are %d ranks", (int)i,
                      (int)r, (int)p->ranks);
@@ -765,7 +776,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
 {
     dpar_pipe_job p;
     dpar_pipe_result result;
-    int64_t bytes, work, *cap;
+    int64_t bytes, *cap;
     int32_t r;
     void *mem;
     dpar_status st;
@@ -786,16 +797,11 @@ static dpar_status make_auto(job *j, dpar_why *why)
         }
         cap[r] = cap[r] < 0 ? 0 : cap[r];
     }
-    work = dpar_auto_bytes(&p);
-    if (work < 0) {
-        st = dpar_pipe_check(&p, why);
-        return st == DPAR_OK ? DPAR_E_RANGE : st;
-    }
-    work += j->o->nodes > 0 ? INT64_C(32) << 20 : 0;
-    bytes = dpar_schedule_bytes(p.ranks, p.stages, dpar_pipe_actions(&p));
-    mem = keep(j, bytes);
-    st = dpar_auto_schedule(&p, j->o->nodes, &j->list, mem, bytes, &result, keep(j, work), work,
-                            why);
+    p.nodes = j->o->nodes;
+    bytes = dpar_schedule_auto_bytes(&p, why);
+    bytes += bytes > 0 && p.nodes > 0 ? INT64_C(32) << 20 : 0; /* the search's table */
+    mem = bytes > 0 ? keep(j, bytes) : NULL;
+    st = dpar_schedule_auto(&j->list, &p, &result, mem, bytes, why);
     return st == DPAR_MORE ? DPAR_OK : st;
 }
 
@@ -856,13 +862,17 @@ static int has_messages(const dpar_schedule *s)
 static dpar_status run_list(job *j, dpar_why *why)
 {
     dpar_lowering how;
+    dpar_checking run;
+    dpar_slotting slots;
+    dpar_simulation sim;
     dpar_schedule *s = &j->lowered;
     int64_t bytes, actions;
     dpar_status st;
     how.passes = DPAR_LOWER_MESSAGES | (j->o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0);
     how.max_active = 0;
-    bytes = dpar_schedule_check_bytes(&j->list);
-    st = dpar_schedule_check(&j->list, 0, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    how.channel = 0;
+    bytes = dpar_schedule_check_bytes(&j->list, NULL);
+    st = dpar_schedule_check(&j->list, NULL, keep(j, bytes > 0 ? bytes : 0), bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -878,18 +888,22 @@ static dpar_status run_list(job *j, dpar_why *why)
         j->times.sends = DPAR_SENDS_BUFFERED;
         j->times.links = DPAR_LINKS_OWN;
     }
-    if (st == DPAR_OK && j->o->transport >= 0) {
-        bytes = dpar_schedule_run_bytes(s);
-        st = dpar_schedule_run_check(s, j->o->transport, j->o->buffers, NULL,
-                                     keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
+        memset(&run, 0, sizeof run);
+        run.transport = j->o->transport;
+        run.room = j->o->buffers;
+        bytes = dpar_schedule_check_bytes(s, &run);
+        st = dpar_schedule_check(s, &run, keep(j, bytes > 0 ? bytes : 0), bytes, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
     actions = s->begin[s->ranks];
     j->slots = (dpar_slot_counts *)keep(j, (int64_t)sizeof(dpar_slot_counts) * s->ranks);
+    memset(&slots, 0, sizeof slots);
+    slots.counts = j->slots;
     bytes = dpar_schedule_slots_bytes(s);
-    st = dpar_schedule_slots(s, 0, NULL, j->slots, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    st = dpar_schedule_slots(s, &slots, keep(j, bytes > 0 ? bytes : 0), bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -904,9 +918,13 @@ static dpar_status run_list(job *j, dpar_why *why)
         }
         j->times.cap.of = cap;
     }
-    bytes = dpar_simulate_bytes(s, &j->times);
-    j->work = keep(j, bytes > 0 ? bytes : 0);
-    return dpar_simulate(s, &j->times, j->start, j->end, &j->timing, j->rank, j->work, bytes, why);
+    memset(&sim, 0, sizeof sim);
+    sim.times = &j->times;
+    sim.start = j->start;
+    sim.end = j->end;
+    sim.rank = j->rank;
+    bytes = dpar_schedule_simulate_bytes(s, &sim);
+    return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, bytes > 0 ? bytes : 0), bytes, why);
 }
 
 /* Does it hold no more than the cap? Else the sentence. */
@@ -949,13 +967,14 @@ static void picture(const job *j, const char *format, FILE *f)
     g.end = j->end;
     g.unit = j->unit;
     g.title = j->title;
+    g.width = j->o->width;
     for (pass = 0; pass < 2; pass++) { /* count, then write */
         dpar_status st = DPAR_OK;
         dpar_text_init(&t, text, pass == 0 ? 0 : t.used + 1);
         switch (format[0]) {
-        case 'a': st = dpar_show_schedule_text(&t, &g, j->o->width, &why); break;
-        case 's': st = dpar_show_schedule_svg(&t, &g, &why); break;
-        case 't': st = dpar_show_schedule_trace(&t, &g, &why); break;
+        case 'a': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why); break;
+        case 's': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, &why); break;
+        case 't': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, &why); break;
         default: dpar_schedule_write(j->o->lowered ? &j->lowered : &j->list, "\n", &t); break;
         }
         if (st != DPAR_OK) {
@@ -984,7 +1003,7 @@ static void json_text(FILE *f, const char *s)
 
 static void json_ratio(FILE *f, const char *name, dpar_ratio r, const char *end)
 {
-    fprintf(f, "\"%s\": %s%s", name, shown(dpar_ratio_millionths(r), 1000000), end);
+    fprintf(f, "\"%s\": %s%s", name, shown(millionths(r), 1000000), end);
 }
 
 static int64_t simulated(const job *j, int32_t what, int32_t rank)
@@ -998,8 +1017,8 @@ static int64_t simulated(const job *j, int32_t what, int32_t rank)
 }
 
 /* What a formula gives, or why none does. */
-static dpar_status closed(const job *j, int32_t what, int32_t rank, int64_t *value,
-                          const char **formula, dpar_why *why)
+static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula *formula,
+                          dpar_why *why)
 {
     const char *not_for = j->order.rule < 0 ? "no published schedule, no formula"
                           : j->o->sends != DPAR_SENDS_BUFFERED
@@ -1010,21 +1029,21 @@ static dpar_status closed(const job *j, int32_t what, int32_t rank, int64_t *val
         snprintf(why->text, sizeof why->text, "%s", not_for);
         return DPAR_E_NONE;
     }
-    return dpar_closed_form(&j->order, &j->times, what, rank, value, formula, why);
+    return dpar_order_closed_form(&j->order, &j->times, what, rank, formula, why);
 }
 
 /* A formula beside the simulation; "applies" false, and why, where it does not hold. */
 static void json_closed(FILE *f, const job *j, const char *name, int32_t what, int32_t rank)
 {
-    const char *formula = "";
+    dpar_formula formula;
     dpar_why why;
-    int64_t value, unit = what == DPAR_CLOSED_PEAK ? 1 : j->unit;
-    dpar_status st = closed(j, what, rank, &value, &formula, &why);
+    int64_t unit = what == DPAR_CLOSED_PEAK ? 1 : j->unit;
+    dpar_status st = closed(j, what, rank, &formula, &why);
     fprintf(f, "    {\"of\": \"%s\", \"rank\": %d, \"simulated\": %s, \"applies\": %s, ", name,
             (int)rank, shown(simulated(j, what, rank), unit), st == DPAR_OK ? "true" : "false");
     if (st == DPAR_OK) {
-        fprintf(f, "\"value\": %s, \"formula\": ", shown(value, unit));
-        json_text(f, formula);
+        fprintf(f, "\"value\": %s, \"formula\": ", shown(formula.value, unit));
+        json_text(f, formula.text);
     } else {
         fprintf(f, "\"why\": ");
         json_text(f, why.text);
@@ -1135,9 +1154,8 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
 static void print_figures(FILE *f, const job *j)
 {
     const dpar_timing *t = &j->timing;
-    const char *formula = "";
+    dpar_formula formula;
     dpar_why why;
-    int64_t value;
     int32_t r;
     fprintf(f, "makespan %s, span %s; idle %s %% of the makespan,", shown(t->makespan, j->unit),
             shown(t->span, j->unit), percent(t->bubble_of_makespan));
@@ -1148,8 +1166,8 @@ static void print_figures(FILE *f, const job *j)
         fprintf(f, " %d", (int)j->rank[r].peak_count);
     }
     if (j->order.rule >= 0) {
-        if (closed(j, DPAR_CLOSED_MAKESPAN, 0, &value, &formula, &why) == DPAR_OK) {
-            fprintf(f, "; closed form: %s = %s", formula, shown(value, j->unit));
+        if (closed(j, DPAR_CLOSED_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
+            fprintf(f, "; closed form: %s = %s", formula.text, shown(formula.value, j->unit));
         } else {
             fprintf(f, "; no closed form: %s", why.text);
         }
@@ -1256,7 +1274,7 @@ static void print_ok(const job *j, int32_t messages)
     if (o->hold.n > 0) {
         fprintf(f, ", %s bytes", shown(j->timing.peak_bytes, 1));
     }
-    fprintf(f, "; no deadlock over %s\n", dpar_transport_name(o->transport));
+    fprintf(f, "; no deadlock over %s\n", transports[o->transport]);
     close_output(f, o->output);
     save_svg(j);
 }
@@ -1265,20 +1283,23 @@ static int check_file(settings *o)
 {
     job j;
     dpar_why why;
-    size_t n;
-    char *text = read_file(o->check, &n);
-    int64_t bytes = dpar_schedule_read_bytes(text, n, &why);
+    dpar_schedule_text in;
+    char *text = read_file(o->check, &in.bytes);
+    int64_t bytes;
     int32_t messages;
     int ok;
     describe(&j, o);
     j.order.rule = -2;
-    if (bytes < 0 || dpar_schedule_read(&j.list, text, n, o->chain, keep(&j, bytes), bytes, &why)) {
+    in.text = text;
+    in.chain = o->chain;
+    bytes = dpar_schedule_read_bytes(&in, &why);
+    if (bytes < 0 || dpar_schedule_read(&j.list, &in, keep(&j, bytes), bytes, &why) != DPAR_OK) {
         fail(1, o->check, why.text);
     }
     free(text);
     j.list.slices = o->slices > 0 ? o->slices : 1;
     messages = has_messages(&j.list);
-    if (o->transport < 0) {
+    if (o->transport == DPAR_TRANSPORT_NONE) {
         o->transport = DPAR_TRANSPORT_PAIR;
     }
     snprintf(j.title, sizeof j.title, "%s", o->check);
@@ -1387,7 +1408,7 @@ static void compare_json(FILE *f, const candidate *c, int32_t n)
         if (c[i].ok >= 0) {
             fprintf(f, ", \"makespan\": %s, \"span\": %s, \"bubble_of_makespan\": %s",
                     shown(c[i].makespan, c[i].unit), shown(c[i].span, c[i].unit),
-                    shown(dpar_ratio_millionths(c[i].bubble), 1000000));
+                    shown(millionths(c[i].bubble), 1000000));
             fprintf(f, ", \"peak_full_stage\": %s, \"peak_bytes\": %s",
                     shown(c[i].peak, c[i].share),
                     c[i].bytes < 0 ? "null" : shown(c[i].bytes, c[i].mult));
@@ -1579,7 +1600,6 @@ static void read_options(settings *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static settings o;
-    o.transport = -1;
     o.buffers = 1;
     o.width = 80;
     o.cap = -1;

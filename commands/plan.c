@@ -271,10 +271,10 @@ static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
         if (text == NULL) {
             return 2;
         }
-        st = dpar_model_read_config(&m, text, bytes, &why);
+        st = dpar_model_read(&m, text, bytes, &why);
         free(text);
     } else {
-        st = dpar_model_parse(&m, o->model, strlen(o->model), &why);
+        st = dpar_model_read(&m, o->model, strlen(o->model), &why);
     }
     for (i = 0; o->stack != NULL && i < 4 && strcmp(o->stack, stacks[i]) != 0; i++) {
     }
@@ -296,7 +296,7 @@ static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
         return complain("--seq is the tokens of a language model's sample: this model has none");
     }
     if (st == DPAR_OK) {
-        st = dpar_workload_build(w, &m, o->seq, &why);
+        st = dpar_workload_init(w, &m, o->seq, &why);
     }
     return st == DPAR_OK ? 0 : complain(why.text);
 }
@@ -314,13 +314,13 @@ static int read_cluster(const options *o, dpar_cluster *c)
         if (text == NULL) {
             return 2;
         }
-        st = dpar_cluster_parse(c, text, bytes, &why);
+        st = dpar_cluster_read(c, text, bytes, &why);
         free(text);
     } else {
-        st = dpar_cluster_parse(c, o->cluster, strlen(o->cluster), &why);
+        st = dpar_cluster_read(c, o->cluster, strlen(o->cluster), &why);
     }
     if (st == DPAR_OK && o->gpus > 0) {
-        int had = dpar_cluster_gpus(c);
+        int had = c->nodes * c->gpus_per_node;
         st = dpar_cluster_resize(c, o->gpus, &why);
         if (st == DPAR_OK && o->gpus > had) {
             snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d", o->gpus, c->name,
@@ -332,36 +332,34 @@ static int read_cluster(const options *o, dpar_cluster *c)
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-typedef void (*shower)(dpar_text *, const dpar_report *);
-
-/* Writes what `show` says, however long: once to measure, once to fill. */
-static int write_report(FILE *to, shower show, const dpar_report *r)
+/* Writes the report, however long: once to measure, once to fill. */
+static int write_report(FILE *to, int32_t format, const dpar_report *r)
 {
     dpar_text t;
     char *buffer;
     size_t room;
     dpar_text_init(&t, NULL, 0);
-    show(&t, r);
+    dpar_plan_draw(&t, r, format, NULL);
     room = t.used + 64;
     buffer = (char *)malloc(room);
     if (buffer == NULL) {
         return complain("out of memory");
     }
     dpar_text_init(&t, buffer, room);
-    show(&t, r);
+    dpar_plan_draw(&t, r, format, NULL);
     fputs(buffer, to);
     free(buffer);
     return 0;
 }
 
-static int write_file(const char *path, shower show, const dpar_report *r)
+static int write_file(const char *path, int32_t format, const dpar_report *r)
 {
     FILE *f = fopen(path, "wb");
     int bad;
     if (f == NULL) {
         return complain_of("cannot write", path);
     }
-    bad = write_report(f, show, r) != 0 || ferror(f);
+    bad = write_report(f, format, r) != 0 || ferror(f);
     bad = fclose(f) != 0 || bad;
     return bad ? complain_of("cannot write", path) : 0;
 }
@@ -383,17 +381,17 @@ static int show_all(const options *o, dpar_report *r)
     r->colour = 0;
     r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
     if (o->svg != NULL) {
-        bad = write_file(o->svg, dpar_show_plans_svg, r);
+        bad = write_file(o->svg, DPAR_REPORT_SVG, r);
     }
     if (o->csv != NULL && bad == 0) {
-        bad = write_file(o->csv, dpar_show_plans_csv, r);
+        bad = write_file(o->csv, DPAR_REPORT_CSV, r);
     }
     r->colour = on_terminal(1) && getenv("NO_COLOR") == NULL;
     if (bad == 0) {
-        bad = write_report(stdout, o->json ? dpar_show_plans_json : dpar_show_plans_text, r);
+        bad = write_report(stdout, o->json ? DPAR_REPORT_JSON : DPAR_REPORT_TEXT, r);
     }
     if (o->explain && !o->json && bad == 0) {
-        bad = write_report(stdout, dpar_show_plan_explain, r);
+        bad = write_report(stdout, DPAR_REPORT_EXPLAIN, r);
     }
     return bad;
 }
@@ -408,18 +406,20 @@ static int show_list(void)
     printf("machines:\n");
     for (i = 0; dpar_cluster_name(i) != NULL; i++) {
         dpar_cluster c;
-        if (dpar_cluster_preset(&c, dpar_cluster_name(i), NULL) == DPAR_OK) {
+        if (dpar_cluster_find(&c, dpar_cluster_name(i), NULL) == DPAR_OK) {
             printf("  %-14s %d x %d %s: %s\n", dpar_cluster_name(i), c.nodes, c.gpus_per_node,
                    c.gpu.name, c.source);
         }
     }
     printf("GPUs:\n");
     for (i = 0; dpar_gpu_name(i) != NULL; i++) {
-        dpar_gpu g;
-        if (dpar_gpu_preset(&g, dpar_gpu_name(i), NULL) == DPAR_OK) {
-            printf("  %-14s %.0f GB, %.2f TB/s, %.0f TFLOP/s bf16: %s\n", g.name,
-                   g.memory_bytes * 1e-9, g.memory_Bps * 1e-12, g.flops[DPAR_BF16] * 1e-12,
-                   g.source);
+        char one[32];
+        dpar_cluster c;
+        int n = snprintf(one, sizeof one, "1:%s", dpar_gpu_name(i));
+        if (dpar_cluster_read(&c, one, (size_t)n, NULL) == DPAR_OK) {
+            printf("  %-14s %.0f GB, %.2f TB/s, %.0f TFLOP/s bf16: %s\n", c.gpu.name,
+                   c.gpu.memory_bytes * 1e-9, c.gpu.memory_Bps * 1e-12,
+                   c.gpu.flops[DPAR_BF16] * 1e-12, c.gpu.source);
         }
     }
     printf("precisions:");
@@ -465,7 +465,7 @@ static long long usual_batch(const dpar_workload *w, int gpus)
 
 static void show_progress(const options *o, const dpar_planner *p, double since)
 {
-    double share = dpar_planner_progress(p), spent = now() - since;
+    double share = p->progress, spent = now() - since;
     if (!o->quiet && spent > 0.3 && on_terminal(2)) {
         fprintf(stderr, "\r%3.0f %%  %.1f M configurations, %.0f s left   ", 100.0 * share,
                 (double)p->walked * 1e-6, share > 0.01 ? spent * (1.0 - share) / share : 0.0);
@@ -480,7 +480,7 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
     dpar_job smaller = *job;
     dpar_why why;
     int gpus;
-    if (dpar_smallest_machine(job, q, most, &plan, &why) != DPAR_OK) {
+    if (dpar_plan_smallest(job, q, most, &plan, &why) != DPAR_OK) {
         fprintf(stderr, "plan: %s%s\n", why.text,
                 o->whole ? "" : " (--whole searches tp across nodes, offload and more)");
         return 1;
@@ -503,11 +503,16 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
+static int gpus_of(const dpar_job *job)
+{
+    return job->cluster->nodes * job->cluster->gpus_per_node;
+}
+
 /* What was not named follows from the GPUs and the batch; 0 with a sentence where it cannot. */
 static int infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long long batch,
                  dpar_why *why)
 {
-    int gpus = dpar_cluster_gpus(job->cluster);
+    int gpus = gpus_of(job);
     dpar_strategy one = *s;
     long long model;
     one.dp = 1;
@@ -537,11 +542,11 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
     char text[256];
     dpar_text t;
     fprintf(stderr, "plan: %s", reason);
-    if (dpar_nearest_legal(job, s, batch, &legal, NULL) == DPAR_OK) {
+    if (dpar_strategy_nearest(job, s, batch, &legal, NULL) == DPAR_OK) {
         dpar_text_init(&t, text, sizeof text);
-        dpar_show_strategy(&t, &legal);
+        dpar_strategy_write(&legal, &t);
         fprintf(stderr, "; the nearest legal configuration is %s", text);
-        if (dpar_plan_of(job, &legal, batch, &plan, NULL, &why) == DPAR_E_MEMORY) {
+        if (dpar_plan_price(job, &legal, batch, &plan, NULL, &why) == DPAR_E_MEMORY) {
             fprintf(stderr, ", which does not fit: it %s", why.text);
         }
     }
@@ -551,13 +556,15 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
 
 static int run_evaluate(const options *o, const dpar_job *job, long long batch)
 {
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s;
     dpar_rejected rejected[12];
     dpar_report r;
     dpar_plan plan;
     dpar_why why;
     uint32_t named = 0;
-    dpar_status st = dpar_strategy_parse(&s, o->evaluate, strlen(o->evaluate), &named, &why);
+    dpar_status st;
+    dpar_strategy_init(&s);
+    st = dpar_strategy_read(&s, o->evaluate, strlen(o->evaluate), &named, &why);
     if (st != DPAR_OK) {
         return complain(why.text);
     }
@@ -570,7 +577,7 @@ static int run_evaluate(const options *o, const dpar_job *job, long long batch)
                 : samples < 9e18 ? (long long)s.dp * s.micro_batch * s.micro_batches
                                  : 0;
     }
-    st = dpar_plan_of(job, &s, batch, &plan, NULL, &why);
+    st = dpar_plan_price(job, &s, batch, &plan, NULL, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
     }
@@ -607,14 +614,14 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
     }
     if (s.vp > 1 && !(q->fixed_fields >> DPAR_FIELD_PP & 1u)) {
         /* its reason is not that the default has one stage: the fewest that there can be */
-        int gpus = dpar_cluster_gpus(job->cluster);
+        int gpus = gpus_of(job);
         for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
         }
     }
     if (!infer(job, &s, q->fixed_fields, q->global_batch, &why)) {
         return refuse(job, &s, q->global_batch, why.text);
     }
-    st = dpar_plan_of(job, &s, q->global_batch, &plan, NULL, &why);
+    st = dpar_plan_price(job, &s, q->global_batch, &plan, NULL, &why);
     return refuse(job, &s, q->global_batch,
                   st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
 }
@@ -635,27 +642,32 @@ static void mark_outside(dpar_report *r, dpar_rejected *rejected)
 /* On how many GPUs it would fit. */
 static void say_enough(const options *o, const dpar_job *job, const dpar_search *search)
 {
-    long long most = 64LL * dpar_cluster_gpus(job->cluster);
+    long long most = 64LL * gpus_of(job);
     dpar_search q = *search;
     dpar_plan plan;
     q.global_batch = o->batch > 0 ? o->batch : 0;
     q.space = DPAR_SPACE_USUAL;
-    if (dpar_smallest_machine(job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
-        DPAR_OK) {
+    if (dpar_plan_smallest(job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) == DPAR_OK) {
         fprintf(stderr, "plan: it fits on %d such GPUs\n",
                 (int)dpar_strategy_ranks(&plan.strategy));
     }
 }
 
-static int run_search(const options *o, const dpar_job *job, const dpar_search *q)
+static int run_search(const options *o, const dpar_job *job, const dpar_search *asked)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
     dpar_rejected rejected[12];
+    dpar_search search = *asked, *q = &search;
     dpar_report r;
     dpar_why why;
     double since = now();
-    dpar_status st = dpar_planner_init(&p, job, q, top, o->top, front, 32, &why);
+    dpar_status st;
+    q->top = top;
+    q->top_room = o->top;
+    q->front = front;
+    q->front_room = 32;
+    st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
         return complain(why.text);
     }
@@ -712,12 +724,16 @@ static int run_recommend(const options *o, const dpar_job *job, const dpar_searc
     dpar_report r;
     dpar_why why;
     dpar_strategy fixed = q->fixed;
-    dpar_status st;
-    if (o->fix != NULL && (!infer(job, &fixed, q->fixed_fields, 0, &why) ||
-                           dpar_strategy_check(job, &fixed, 0, NULL, &why) != DPAR_OK)) {
+    dpar_status st = DPAR_OK;
+    if (o->fix != NULL) { /* judged, not followed: it must be legal, not fit */
+        st = infer(job, &fixed, q->fixed_fields, 0, &why)
+                 ? dpar_plan_price(job, &fixed, 0, &a.plan, NULL, &why)
+                 : DPAR_E_DIVIDE;
+    }
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return refuse(job, &fixed, 0, why.text);
     }
-    st = dpar_recommend(job, q, &a, &why);
+    st = dpar_plan_recommend(job, q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return complain(why.text);
     }
@@ -786,11 +802,12 @@ static int run(int argc, char **argv)
     job.work = &work;
     job.cluster = &cluster;
     memset(&q, 0, sizeof q);
-    q.global_batch = o.batch >= 0 ? o.batch : usual_batch(&work, dpar_cluster_gpus(&cluster));
+    q.global_batch =
+        o.batch >= 0 ? o.batch : usual_batch(&work, cluster.nodes * cluster.gpus_per_node);
     q.space = o.whole ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
-    q.fixed = dpar_strategy_default();
+    dpar_strategy_init(&q.fixed);
     if (o.fix != NULL &&
-        dpar_strategy_parse(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
+        dpar_strategy_read(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
         return complain(why.text);
     }
     if (o.fix != NULL && o.fix[0] == 0) {

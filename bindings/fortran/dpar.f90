@@ -44,7 +44,7 @@ module dpar
     ! what every room shares: linkage, status, the sentence that says why.
 
     integer(c_int32_t), parameter :: DPAR_VERSION_MAJOR = 0
-    integer(c_int32_t), parameter :: DPAR_VERSION_MINOR = 1
+    integer(c_int32_t), parameter :: DPAR_VERSION_MINOR = 2
     integer(c_int32_t), parameter :: DPAR_VERSION_PATCH = 0
 
     integer(c_int32_t), parameter :: DPAR_OK = 0 ! ok
@@ -69,31 +69,27 @@ module dpar
         character(kind=c_char) :: text(240) = c_null_char
     end type
 
-    ! Which wings this build holds, as bits.
-    integer(c_int32_t), parameter :: DPAR_FEATURE_COST = 1
-    integer(c_int32_t), parameter :: DPAR_FEATURE_SHOW = 2
-    integer(c_int32_t), parameter :: DPAR_FEATURE_RUN = 4
-
     ! ==== type ====
     ! words that all wings share: the number formats (what a chip computes in, what a message holds)
     ! and the collectives (what one costs, what one does).
 
-    ! The first DPAR_FORMATS are those that chips state a peak for.
-    integer(c_int32_t), parameter :: DPAR_F64 = 0
-    integer(c_int32_t), parameter :: DPAR_F32 = 1
-    integer(c_int32_t), parameter :: DPAR_TF32 = 2 ! stored as F32
-    integer(c_int32_t), parameter :: DPAR_BF16 = 3
-    integer(c_int32_t), parameter :: DPAR_F8 = 4
-    integer(c_int32_t), parameter :: DPAR_F4 = 5
-    integer(c_int32_t), parameter :: DPAR_FORMATS = 6
-    integer(c_int32_t), parameter :: DPAR_F16 = 6
-    integer(c_int32_t), parameter :: DPAR_I8 = 7
-    integer(c_int32_t), parameter :: DPAR_U8 = 8
-    integer(c_int32_t), parameter :: DPAR_I32 = 9
-    integer(c_int32_t), parameter :: DPAR_U32 = 10
-    integer(c_int32_t), parameter :: DPAR_I64 = 11
-    integer(c_int32_t), parameter :: DPAR_U64 = 12
-    integer(c_int32_t), parameter :: DPAR_TYPES = 13
+    ! A field that was left out says no type.
+    integer(c_int32_t), parameter :: DPAR_NO_TYPE = 0
+    integer(c_int32_t), parameter :: DPAR_F64 = 1
+    integer(c_int32_t), parameter :: DPAR_F32 = 2
+    integer(c_int32_t), parameter :: DPAR_TF32 = 3 ! stored as F32
+    integer(c_int32_t), parameter :: DPAR_BF16 = 4
+    integer(c_int32_t), parameter :: DPAR_F8 = 5
+    integer(c_int32_t), parameter :: DPAR_F4 = 6
+    integer(c_int32_t), parameter :: DPAR_FORMATS = 7
+    integer(c_int32_t), parameter :: DPAR_F16 = 7
+    integer(c_int32_t), parameter :: DPAR_I8 = 8
+    integer(c_int32_t), parameter :: DPAR_U8 = 9
+    integer(c_int32_t), parameter :: DPAR_I32 = 10
+    integer(c_int32_t), parameter :: DPAR_U32 = 11
+    integer(c_int32_t), parameter :: DPAR_I64 = 12
+    integer(c_int32_t), parameter :: DPAR_U64 = 13
+    integer(c_int32_t), parameter :: DPAR_TYPES = 14
 
     ! The collectives, as MPI and NCCL have them, and the two halves of a message.
     integer(c_int32_t), parameter :: DPAR_ALL_REDUCE_KIND = 0
@@ -613,11 +609,12 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
-        type(c_ptr) :: unposted = c_null_ptr ! has begun, and its last messages are not posted
+        type(c_funptr) :: rest = c_null_funptr ! posts what an operation under way has left to post
+        type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
     end type
 
-    ! ==== launch ====
-    ! where ranks come from: forked here, threads, or started by a launcher and found.
+    ! ==== options ====
+    ! how ranks that share memory are to run.
 
     ! All zero means the defaults.
     type, bind(c) :: dpar_options
@@ -643,6 +640,9 @@ module dpar
     ! wait by yielding and short sleeps alone
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8
     integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! no streaming stores
+
+    ! ==== launch ====
+    ! where ranks come from: forked here, threads, or started by a launcher and found.
 
     ! Who started this process? The launchers that dpar knows, in the order in which it looks.
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_NONE = 0 ! alone: one rank
@@ -711,7 +711,8 @@ module dpar
         type(c_ptr) :: from = c_null_ptr
         integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: through = 0 ! no wider than either; the same as both: nothing to round
+        ! no wider than either; 0, or the same as both.
+        integer(c_int32_t) :: through = 0
         ! DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit floats in F32
         integer(c_int32_t) :: op = 0
         integer(c_int32_t) :: negate = 0 ! 1: the sign bit of floats; integers wrap
@@ -734,13 +735,8 @@ module dpar
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
         integer(c_int32_t) :: add = 0 ! 1
-        ! 1: to_type BF16, rounded up or down by number (seed, stream, index + i), as
-        ! dpar_round_bf16 does, from F32.
-        integer(c_int32_t) :: stochastic = 0
+        integer(c_int32_t) :: room = 0 ! 0
         real(c_double) :: scale = 0.0_c_double
-        integer(c_int64_t) :: seed = 0
-        integer(c_int64_t) :: stream = 0
-        integer(c_int64_t) :: index = 0
     end type
 
     ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does.
@@ -770,223 +766,6 @@ module dpar
         type(c_ptr) :: found = c_null_ptr
     end type
 
-    ! sum = the sum of squares, or itself + that.
-    type, bind(c) :: dpar_mem_squares
-        type(c_ptr) :: in = c_null_ptr
-        integer(c_int64_t) :: count = 0
-        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        integer(c_int32_t) :: add = 0 ! 1
-        type(c_ptr) :: sum = c_null_ptr
-    end type
-
-    ! factor = scale dpar_clip_factor(sqrt(*squares), limit).
-    type, bind(c) :: dpar_mem_clip
-        type(c_ptr) :: squares = c_null_ptr
-        type(c_ptr) :: factor = c_null_ptr
-        real(c_double) :: limit = 0.0_c_double
-        real(c_double) :: scale = 0.0_c_double
-    end type
-
-    ! dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
-    ! multiplied (the product 0: gradients count as 0).
-    type, bind(c) :: dpar_mem_optimize
-        type(c_ptr) :: optimizer = c_null_ptr
-        type(c_ptr) :: piece = c_null_ptr
-        integer(c_int64_t) :: t = 0
-        real(c_double) :: rate = 0.0_c_double
-        real(c_double) :: factor = 0.0_c_double
-        type(c_ptr) :: factor_at = c_null_ptr
-        ! the new weights once more, of copy_type, for computing.
-        type(c_ptr) :: copy = c_null_ptr
-        ! the weights are F32 in two halves.
-        type(c_ptr) :: rest = c_null_ptr
-        integer(c_int32_t) :: copy_type = 0 ! BF16, F16, F32
-        integer(c_int32_t) :: room = 0 ! 0
-    end type
-
-    ! Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that
-    ! has lo[w] <= at[i] < hi[w], else -1.
-    type, bind(c) :: dpar_mem_index
-        type(c_ptr) :: at = c_null_ptr
-        integer(c_int32_t) :: type = 0 ! DPAR_I32, DPAR_I64
-        integer(c_int32_t) :: windows = 0 ! 0, 1, 2
-        integer(c_int64_t) :: lo(0:1) = 0
-        integer(c_int64_t) :: hi(0:1) = 0
-        integer(c_int64_t) :: row(0:1) = 0
-    end type
-
-    ! to[i] = from[row i of the index], `bytes` each.
-    type, bind(c) :: dpar_mem_gather
-        type(c_ptr) :: to = c_null_ptr
-        type(c_ptr) :: from = c_null_ptr
-        integer(c_int64_t) :: rows = 0 ! of `to`; of a row
-        integer(c_int64_t) :: bytes = 0
-        integer(c_int64_t) :: to_step = 0 ! bytes from row to row, at least bytes (from_step: or 0)
-        integer(c_int64_t) :: from_step = 0
-        type(dpar_mem_index) :: index
-    end type
-
-    ! to[row i of the index] += from[i], for i = 0, 1, ...
-    type, bind(c) :: dpar_mem_scatter
-        type(c_ptr) :: to = c_null_ptr
-        type(c_ptr) :: from = c_null_ptr
-        integer(c_int64_t) :: rows = 0 ! of `from`; elements of a row, dense on both sides
-        integer(c_int64_t) :: width = 0
-        integer(c_int32_t) :: type = 0 ! F64, F32
-        integer(c_int32_t) :: room = 0 ! 0
-        type(dpar_mem_index) :: index
-    end type
-
-    ! to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64.
-    type, bind(c) :: dpar_mem_combine
-        type(c_ptr) :: to = c_null_ptr
-        type(c_ptr) :: from = c_null_ptr
-        type(c_ptr) :: weight = c_null_ptr ! NULL: 1
-        integer(c_int64_t) :: rows = 0 ! of `to`; of each; elements of a row, dense on both sides
-        integer(c_int64_t) :: k = 0
-        integer(c_int64_t) :: width = 0
-        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16
-        integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: weight_type = 0 ! F64, F32
-        integer(c_int32_t) :: room = 0 ! 0
-        type(dpar_mem_index) :: index ! of rows x k
-    end type
-
-    ! to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed
-    ! by width alone).
-    type, bind(c) :: dpar_mem_dot
-        type(c_ptr) :: to = c_null_ptr
-        type(c_ptr) :: a = c_null_ptr
-        type(c_ptr) :: b = c_null_ptr
-        integer(c_int64_t) :: rows = 0 ! of `to`; k >= 1; elements of a row, dense in a and b
-        integer(c_int64_t) :: k = 0
-        integer(c_int64_t) :: width = 0
-        integer(c_int32_t) :: to_type = 0 ! F64, F32
-        integer(c_int32_t) :: type = 0 ! of a and b: F64, F32, BF16, F16
-        type(dpar_mem_index) :: index ! at NULL: row i of b
-    end type
-
-    ! The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h).
-    integer(c_int32_t), parameter :: DPAR_MEM_XENT_PART = 0 ! reads logits, targets; writes own
-    ! reads all, targets; writes lse, loss, sum
-    integer(c_int32_t), parameter :: DPAR_MEM_XENT_LOSS = 1
-    ! reads logits, targets, lse; writes logits
-    integer(c_int32_t), parameter :: DPAR_MEM_XENT_GRADIENT = 2
-
-    ! A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary.
-    type, bind(c) :: dpar_mem_xent
-        integer(c_int32_t) :: phase = 0
-        integer(c_int32_t) :: type = 0 ! of logits, own and all: F64, F32
-        integer(c_int64_t) :: tokens = 0 ! logits[tokens][rows], dense
-        integer(c_int64_t) :: rows = 0
-        ! columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows.
-        integer(c_int64_t) :: lo(0:1) = 0
-        integer(c_int64_t) :: hi(0:1) = 0
-        integer(c_int64_t) :: vocabulary = 0
-        type(dpar_mem_index) :: target ! at: of each token; its row is h
-        integer(c_int64_t) :: ignore = 0 ! 0, or 1 + what is ignored
-        real(c_double) :: smoothing = 0.0_c_double
-        real(c_double) :: z = 0.0_c_double
-        type(c_ptr) :: logits = c_null_ptr
-        type(c_ptr) :: own = c_null_ptr ! [tokens][3]
-        type(c_ptr) :: all = c_null_ptr ! [ranks][tokens][3]: own of all ranks
-        integer(c_int32_t) :: ranks = 0
-        integer(c_int32_t) :: room = 0 ! 0
-        type(c_ptr) :: lse = c_null_ptr ! [tokens]; loss may be NULL
-        type(c_ptr) :: loss = c_null_ptr
-        type(c_ptr) :: sum = c_null_ptr ! may be NULL
-        real(c_double) :: scale = 0.0_c_double
-    end type
-
-    ! dpar_attention_merge (sequence.h).
-    type, bind(c) :: dpar_mem_merge
-        integer(c_int32_t) :: type = 0 ! F64, F32: of all
-        integer(c_int32_t) :: room = 0 ! 0
-        integer(c_int64_t) :: rows = 0
-        integer(c_int64_t) :: values = 0
-        type(c_ptr) :: out = c_null_ptr ! [rows][values], [rows]
-        type(c_ptr) :: lse = c_null_ptr
-        type(c_ptr) :: more = c_null_ptr ! likewise
-        type(c_ptr) :: more_lse = c_null_ptr
-    end type
-
-    ! to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a
-    ! set, or that of both it and what is there (dpar_moments_merge, spatial.h).
-    type, bind(c) :: dpar_mem_moments
-        type(c_ptr) :: x = c_null_ptr
-        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MAX_DIMS
-        ! plane p = sample channels + channel, its first point at x[p step]
-        integer(c_int64_t) :: planes = 0
-        integer(c_int64_t) :: step = 0 ! elements
-        integer(c_int32_t) :: channels = 0 ! at least 1
-        ! set sample groups + channel / (channels / groups).
-        integer(c_int32_t) :: groups = 0
-        type(c_ptr) :: to = c_null_ptr ! [sets][3]
-        integer(c_int32_t) :: add = 0 ! 1
-        integer(c_int32_t) :: room = 0 ! 0
-        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0 ! of a plane's points
-        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-    end type
-
-    ! A norm of spatial.h, what is of one rank.
-    ! saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments in `all`, merged in the
-    ! order of the ranks.
-    integer(c_int32_t), parameter :: DPAR_MEM_NORM_MERGE = 0
-    integer(c_int32_t), parameter :: DPAR_MEM_NORM_APPLY = 1 ! to = inverse scale (x - mean) + shift
-    ! sums[plane] = sum of dy, inverse times sum of dy (x - mean).
-    integer(c_int32_t), parameter :: DPAR_MEM_NORM_SUMS = 2
-    ! to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] / n), n = total[2] or, if
-    ! that is less, 1
-    integer(c_int32_t), parameter :: DPAR_MEM_NORM_GRADIENT = 3
-
-    type, bind(c) :: dpar_mem_planes
-        ! the first point of plane 0; NULL where no phase of this call needs it
-        type(c_ptr) :: data = c_null_ptr
-        integer(c_int64_t) :: step = 0 ! elements from plane to plane
-        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-    end type
-
-    type, bind(c) :: dpar_mem_norm
-        integer(c_int32_t) :: phase = 0
-        integer(c_int32_t) :: type = 0 ! of x, dy, to, scale, shift: F64, F32
-        integer(c_int64_t) :: planes = 0 ! samples x channels
-        integer(c_int32_t) :: channels = 0 ! as moments
-        integer(c_int32_t) :: groups = 0
-        integer(c_int32_t) :: ranks = 0 ! MERGE: of `all`
-        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MAX_DIMS
-        type(dpar_mem_planes) :: x ! to may be x or dy
-        type(dpar_mem_planes) :: dy
-        type(dpar_mem_planes) :: to
-        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
-        type(c_ptr) :: scale = c_null_ptr ! [channels]; NULL: 1, 0
-        type(c_ptr) :: shift = c_null_ptr
-        real(c_double) :: epsilon = 0.0_c_double
-        type(c_ptr) :: all = c_null_ptr ! [ranks][sets][3]
-        type(c_ptr) :: saved = c_null_ptr ! [sets][2]; MERGE writes, the others read it
-        type(c_ptr) :: sums = c_null_ptr ! [planes][2], [sets][3]
-        type(c_ptr) :: total = c_null_ptr
-        type(c_ptr) :: scale_gradient = c_null_ptr ! [channels]; may be NULL
-        type(c_ptr) :: shift_gradient = c_null_ptr
-    end type
-
-    ! Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all
-    ! in F32 (F64 rounded to it first), each operation rounded to nearest even.
-    type, bind(c) :: dpar_mem_quantize
-        type(c_ptr) :: x = c_null_ptr ! quantize reads, dequantize writes
-        integer(c_int64_t) :: count = 0
-        integer(c_int64_t) :: block = 0 ! 1 or more
-        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        integer(c_int32_t) :: code_type = 0 ! DPAR_I8, DPAR_F8
-        type(c_ptr) :: code = c_null_ptr ! block b's codes begin b code_step bytes from here
-        ! its scale lies b scale_step bytes from here.
-        type(c_ptr) :: scale = c_null_ptr
-        integer(c_int64_t) :: code_step = 0 ! at least block
-        integer(c_int64_t) :: scale_step = 0 ! a multiple of 4, not 0
-        integer(c_int32_t) :: add = 0 ! 1: dequantize adds
-        integer(c_int32_t) :: room = 0 ! 0
-    end type
-
     ! The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
     type, bind(c) :: dpar_mem
         type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
@@ -1002,19 +781,8 @@ module dpar
         type(c_funptr) :: span = c_null_funptr
         type(c_funptr) :: reduce = c_null_funptr
         type(c_funptr) :: finite = c_null_funptr
-        type(c_funptr) :: squares = c_null_funptr
-        type(c_funptr) :: clip = c_null_funptr
-        type(c_funptr) :: optimize = c_null_funptr
-        type(c_funptr) :: gather = c_null_funptr
-        type(c_funptr) :: scatter = c_null_funptr
-        type(c_funptr) :: combine = c_null_funptr
-        type(c_funptr) :: dot = c_null_funptr
-        type(c_funptr) :: xent = c_null_funptr
-        type(c_funptr) :: merge = c_null_funptr
-        type(c_funptr) :: moments = c_null_funptr
-        type(c_funptr) :: quantize = c_null_funptr
-        type(c_funptr) :: dequantize = c_null_funptr
-        type(c_funptr) :: norm = c_null_funptr
+        ! What layers of training need beyond that.
+        type(c_ptr) :: layers = c_null_ptr
     end type
 
     ! ==== halo_exchange ====
@@ -1025,14 +793,13 @@ module dpar
     type, bind(c) :: dpar_halo_field
         ! whose points these are, and how wide is exchanged.
         type(c_ptr) :: halo = c_null_ptr
-        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; must be said
         ! 1: each component changes its sign over a fold or a pole.
         integer(c_int32_t) :: vector = 0
         ! cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
         integer(c_int32_t) :: pair = 0
-        ! 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to nearest, also where
-        ! no message is needed.
-        integer(c_int32_t) :: narrow = 0
+        ! 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to
+        ! nearest, also where no message is needed.
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
         ! elements between them; 0: 1. (Planes of components: strides too, for without these an
@@ -1151,11 +918,6 @@ module dpar
             type(c_ptr) :: dpar_status_text
         end function
 
-        function dpar_features() bind(c)
-            import
-            integer(c_int32_t) :: dpar_features
-        end function
-
         ! ==== type ====
 
         ! Bytes of one element; 0 where it has no address of its own (F4) or the type is none.
@@ -1165,7 +927,7 @@ module dpar
             integer(c_int32_t) :: dpar_type_bytes
         end function
 
-        ! "f32", "bf16", ...; "?" for others.
+        ! "f32", "bf16", ...; "none" for DPAR_NO_TYPE.
         function dpar_type_name(type) bind(c)
             import
             integer(c_int32_t), value :: type
@@ -2402,10 +2164,10 @@ module dpar
         ! ==== halo_cost ====
 
         ! Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node.
-        function dpar_halo_rates_default() bind(c)
+        subroutine dpar_halo_rates_init(rates) bind(c)
             import
-            type(dpar_halo_rates) :: dpar_halo_rates_default
-        end function
+            type(dpar_halo_rates), intent(inout), optional, target :: rates
+        end subroutine
 
         ! The cost of the grid with these parts and strides (a permutation of the axes: the products
         ! of the parts of the faster ones).
@@ -2763,6 +2525,8 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
+        ! ==== options ====
+
         ! ==== launch ====
 
         ! Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all.
@@ -2909,10 +2673,11 @@ module dpar
         ! ==== mem ====
 
         ! Copies one box in the host's memory.
-        subroutine dpar_mem_move_box(box) bind(c)
+        function dpar_mem_move_box(box) bind(c)
             import
             type(dpar_mem_box), intent(in), target :: box
-        end subroutine
+            integer(c_int32_t) :: dpar_mem_move_box
+        end function
 
         ! The host's own table: functions that do it at once, with plain loops.
         function dpar_mem_host() bind(c)

@@ -3,15 +3,13 @@
 
 #include "../base/arith.h"
 
-DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
-    dpar_halo_rates r;
-    r.copy_Bps = 20e9;
-    r.run_s = 3e-9;
-    r.peer_s = 0.75e-6;
-    r.message_s = 2e-6;
-    r.nic_Bps = 25e9;
-    return r;
+    rates->copy_Bps = 20e9;
+    rates->run_s = 3e-9;
+    rates->peer_s = 0.75e-6;
+    rates->message_s = 2e-6;
+    rates->nic_Bps = 25e9;
 }
 
 static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
@@ -226,8 +224,10 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo
 DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                          dpar_halo_grid *grid, dpar_why *why)
 {
-    const dpar_halo_rates usual = dpar_halo_rates_default();
-    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
+    dpar_halo_rates usual;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
     s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
     if (s == DPAR_OK) {
         dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
@@ -292,10 +292,13 @@ static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates 
 DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                            dpar_halo_grid *grid, dpar_why *why)
 {
-    const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
+    dpar_halo_rates usual;
+    const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_grid best;
-    dpar_status s = dpari_halo_job_check(job, r, grid, why);
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, r, grid, why);
     if (s != DPAR_OK) {
         return s;
     }

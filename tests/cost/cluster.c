@@ -5,9 +5,14 @@
 
 #include "check.h"
 
+static dpar_status gpu_find(dpar_gpu *g, const char *name, dpar_why *why)
+{
+    return dpari_gpu_slice(g, name, strlen(name), why);
+}
+
 static dpar_status parse(const char *text, dpar_cluster *c, dpar_why *why)
 {
-    return dpar_cluster_parse(c, text, strlen(text), why);
+    return dpar_cluster_read(c, text, strlen(text), why);
 }
 
 static void test_presets(void)
@@ -17,27 +22,27 @@ static void test_presets(void)
     dpar_why why;
     int i, n = 0;
     for (i = 0; dpar_gpu_name(i) != NULL; i++) {
-        CHECK_INT(dpar_gpu_preset(&g, dpar_gpu_name(i), &why), DPAR_OK);
+        CHECK_INT(gpu_find(&g, dpar_gpu_name(i), &why), DPAR_OK);
         CHECK(g.source[0] != 0 && g.memory_bytes > 1e10 && g.flops[DPAR_BF16] > 1e14);
         n++;
     }
     CHECK_INT(n, 27);
     for (i = 0; dpar_cluster_name(i) != NULL; i++) {
-        CHECK_INT(dpar_cluster_preset(&c, dpar_cluster_name(i), &why), DPAR_OK);
-        CHECK_INT(dpar_cluster_check(&c, &why), DPAR_OK);
+        CHECK_INT(dpar_cluster_find(&c, dpar_cluster_name(i), &why), DPAR_OK);
+        CHECK_INT(dpari_cluster_check(&c, &why), DPAR_OK);
         CHECK(c.source[0] != 0 && c.cal.source[0] != 0 && strstr(c.source, "20") != NULL);
     }
     CHECK(i >= 25);
     /* the facts' table of hardware: NCAR Derecho 82 x 4 A100-40, DGX H100 8 x 50 GB/s */
-    CHECK_INT(dpar_cluster_preset(&c, "Derecho", &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 328);
+    CHECK_INT(dpar_cluster_find(&c, "Derecho", &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 328);
     CHECK_TEXT(c.gpu.name, "a100-40");
-    CHECK_INT(dpar_cluster_preset(&c, "dgx-h100", &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_find(&c, "dgx-h100", &why), DPAR_OK);
     CHECK_NEAR(c.nics * c.nic_Bps, 400e9, 1e-6);
     CHECK_NEAR(c.gpu.flops[DPAR_BF16], 989e12, 1e-6);
-    CHECK_INT(dpar_cluster_preset(&c, "derecha", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_cluster_find(&c, "derecha", &why), DPAR_E_UNKNOWN);
     CHECK(strstr(why.text, "derecho") != NULL);
-    CHECK_INT(dpar_gpu_preset(&g, "h100-8", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(gpu_find(&g, "h100-8", &why), DPAR_E_UNKNOWN);
     CHECK(strstr(why.text, "h100") != NULL);
 }
 
@@ -46,7 +51,7 @@ static void test_text(void)
     dpar_cluster c;
     dpar_why why;
     CHECK_INT(parse("8x8:h100-80,nvlink=450,nic=8x50,gemm=0.7,launch_us=7", &c, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 64);
+    CHECK_INT(dpari_cluster_gpus(&c), 64);
     CHECK_NEAR(c.link_Bps, 450e9, 1e-12);
     CHECK_NEAR(c.nic_Bps, 50e9, 1e-12);
     CHECK_NEAR(c.cal.value[DPAR_CAL_GEMM], 0.7, 1e-12);
@@ -56,17 +61,17 @@ static void test_text(void)
     CHECK_INT(c.nodes, 16);
     CHECK_INT(c.nics, 1);
     CHECK_INT(parse("DERECHO,Nodes=2\r\n", &c, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 8);
+    CHECK_INT(dpari_cluster_gpus(&c), 8);
     CHECK_INT(parse("16xdgx-h100", &c, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 128);
+    CHECK_INT(dpari_cluster_gpus(&c), 128);
     CHECK_INT(parse("64:a100-80", &c, &why), DPAR_OK);
     CHECK_INT(c.nodes, 1);
     CHECK_INT(parse("4:a100-80,hbm=1600,memory=70", &c, &why), DPAR_OK);
     CHECK_NEAR(c.gpu.memory_Bps, 1600e9, 1e-12);
     CHECK_NEAR(c.gpu.memory_bytes, 70e9, 1e-12);
-    CHECK_INT(dpar_calibration_find("net_share", 9), DPAR_CAL_NET_SHARE);
+    CHECK_INT(dpari_calibration_find("net_share", 9), DPAR_CAL_NET_SHARE);
     CHECK_TEXT(dpar_calibration_name(DPAR_CAL_HBM), "hbm");
-    CHECK_INT(dpar_calibration_find("nothing", 7), -1);
+    CHECK_INT(dpari_calibration_find("nothing", 7), -1);
     CHECK(dpar_calibration_name(DPAR_CALS) == NULL && dpar_calibration_name(-1) == NULL);
 }
 
@@ -101,10 +106,10 @@ static void test_defaults(void)
     /* settings alone, in any order, with the mark that some editors put first */
     CHECK_INT(parse("\xEF\xBB\xBFnodes = 4\ngpus = 8\nnic = 8x50\ngpu = H100-80\n", &c, &why),
               DPAR_OK);
-    CHECK(c.nodes == 4 && c.gpus_per_node == 8 && c.nics == 8 && dpar_cluster_gpus(&c) == 32);
+    CHECK(c.nodes == 4 && c.gpus_per_node == 8 && c.nics == 8 && dpari_cluster_gpus(&c) == 32);
     CHECK_TEXT(c.gpu.name, "h100-80");
     CHECK_INT(parse("8X8:H100-80", &c, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 64);
+    CHECK_INT(dpari_cluster_gpus(&c), 64);
     CHECK_INT(parse("16Xdgx-h100", &c, &why), DPAR_OK);
     CHECK_INT(c.nodes, 16);
     CHECK_INT(parse("dgx-a100,gemm=0.5,gpu=a100-40", &c, &why), DPAR_OK);
@@ -121,24 +126,24 @@ static void test_traps(void)
 {
     dpar_cluster c;
     dpar_gpu g;
-    CHECK_INT(dpar_gpu_preset(&g, "mi250x", NULL), DPAR_OK); /* one GCD, not the package */
+    CHECK_INT(gpu_find(&g, "mi250x", NULL), DPAR_OK); /* one GCD, not the package */
     CHECK_NEAR(g.flops[DPAR_BF16], 191.5e12, 1e-6);
     CHECK_NEAR(g.memory_bytes, 64.0 * 1073741824.0, 1e-3);
-    CHECK_INT(dpar_gpu_preset(&g, "gb200", NULL), DPAR_OK); /* one GPU of the two, dense */
+    CHECK_INT(gpu_find(&g, "gb200", NULL), DPAR_OK); /* one GPU of the two, dense */
     CHECK_NEAR(g.flops[DPAR_BF16], 2500e12, 1e-6);
-    CHECK_INT(dpar_gpu_preset(&g, "A100-80", NULL), DPAR_OK);
+    CHECK_INT(gpu_find(&g, "A100-80", NULL), DPAR_OK);
     CHECK_NEAR(g.flops[DPAR_BF16], 312e12, 1e-6); /* without sparsity */
     CHECK_NEAR(g.memory_bytes, 80.0 * 1073741824.0, 1e-3);
-    CHECK_INT(dpar_gpu_preset(&g, "h100-80", NULL), DPAR_OK);
+    CHECK_INT(gpu_find(&g, "h100-80", NULL), DPAR_OK);
     CHECK_NEAR(g.memory_bytes, 81559.0 * 1048576.0, 1e-3);
-    CHECK_INT(dpar_cluster_preset(&c, "frontier", NULL), DPAR_OK); /* 12.5 GB/s a GCD */
+    CHECK_INT(dpar_cluster_find(&c, "frontier", NULL), DPAR_OK); /* 12.5 GB/s a GCD */
     CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 12.5e9, 1e-6);
-    CHECK_INT(dpar_cluster_preset(&c, "derecho", NULL), DPAR_OK); /* wires, and a disputed NIC */
+    CHECK_INT(dpar_cluster_find(&c, "derecho", NULL), DPAR_OK); /* wires, and a disputed NIC */
     CHECK(!c.link_switched && strstr(c.source, "probe") != NULL);
     CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 25e9, 1e-6);
-    CHECK_INT(dpar_cluster_preset(&c, "p4d", NULL), DPAR_OK); /* Gb, not GB; 42.5 effective */
+    CHECK_INT(dpar_cluster_find(&c, "p4d", NULL), DPAR_OK); /* Gb, not GB; 42.5 effective */
     CHECK_NEAR(c.nics * c.nic_Bps * c.cal.value[DPAR_CAL_NET_SHARE], 42.5e9, 1e-6);
-    CHECK_INT(dpar_cluster_preset(&c, "summit", NULL), DPAR_OK);
+    CHECK_INT(dpar_cluster_find(&c, "summit", NULL), DPAR_OK);
     CHECK_NEAR(c.nics * c.nic_Bps, 23e9, 1e-6);
 }
 
@@ -158,17 +163,16 @@ static void test_nearest(void)
     CHECK(strstr(why.text, "'net_share'") != NULL);
     CHECK_INT(parse("dgx-h100,nvlink=fast", &c, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "'nvlink=fast': a number of at least 0 was expected");
-    CHECK_INT(dpar_gpu_preset(&g, "", &why), DPAR_E_UNKNOWN);
-    CHECK_INT(
-        dpar_gpu_preset(&g, "a-very-long-name-that-no-table-has-of-a-machine-that-is-none", &why),
-        DPAR_E_UNKNOWN);
+    CHECK_INT(gpu_find(&g, "", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(gpu_find(&g, "a-very-long-name-that-no-table-has-of-a-machine-that-is-none", &why),
+              DPAR_E_UNKNOWN);
 }
 
 static void test_resize(void)
 {
     dpar_cluster c, before;
     dpar_why why;
-    CHECK_INT(dpar_cluster_preset(&c, "dgx-h100", &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_find(&c, "dgx-h100", &why), DPAR_OK);
     CHECK_INT(dpar_cluster_resize(&c, 64, &why), DPAR_OK);
     CHECK_INT(c.nodes, 8);
     CHECK_INT(dpar_cluster_resize(&c, 2, &why), DPAR_OK);
@@ -247,19 +251,19 @@ static void test_refusals(void)
         CHECK(strlen(why.text) > 10);
         CHECK(memcmp(&c, &before, sizeof c) == 0);
     }
-    CHECK_INT(dpar_cluster_preset(&c, "dgx-a100", &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_find(&c, "dgx-a100", &why), DPAR_OK);
     CHECK_INT(dpar_cluster_resize(&c, 12, &why), DPAR_E_DIVIDE);
     CHECK_INT(dpar_cluster_resize(&c, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_cluster_resize(&c, 4, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_gpus(&c), 4);
+    CHECK_INT(dpari_cluster_gpus(&c), 4);
     c.gpu.memory_Bps = HUGE_VAL - HUGE_VAL;
-    CHECK_INT(dpar_cluster_check(&c, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_cluster_check(&c, &why), DPAR_E_ARG);
 }
 
 int main(void)
 {
     dpar_calibration cal;
-    dpar_calibration_default(&cal, 999);
+    dpar_calibration_init(&cal, 999);
     CHECK(cal.value[DPAR_CAL_GEMM] > 0.0);
     test_presets();
     test_text();

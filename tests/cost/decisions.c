@@ -5,6 +5,7 @@
 #include "dpar_cost.h"
 
 #include "check.h"
+#include "plan_calls.h"
 
 static dpar_workload w;
 static dpar_advice a;
@@ -20,15 +21,15 @@ static const char *advise(const char *model, const char *cluster, const char *re
     dpar_status st;
     why.text[0] = 0;
     memset(&q, 0, sizeof q);
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     q.global_batch = batch;
-    CHECK_INT(dpar_model_parse(&m, model, strlen(model), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), &why), DPAR_OK);
     CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
     job.work = &w;
     job.cluster = &c;
-    st = dpar_recommend(&job, &q, &a, &why);
+    st = dpar_plan_recommend(&job, &q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         printf("%s on %s: %s\n", model, cluster, why.text);
     }
@@ -161,37 +162,37 @@ int main(void)
         dpar_job job;
         dpar_search q;
         memset(&q, 0, sizeof q);
-        q.fixed = dpar_strategy_default();
-        dpar_model_parse(&m, "gpt2-125m", 9, NULL);
-        dpar_workload_build(&w, &m, 0, NULL);
-        dpar_cluster_parse(&c, "1x8:a100-80", 11, NULL);
+        q.fixed = plain_strategy();
+        dpar_model_read(&m, "gpt2-125m", 9, NULL);
+        dpar_workload_init(&w, &m, 0, NULL);
+        dpar_cluster_read(&c, "1x8:a100-80", 11, NULL);
         dpar_recipe_find(&job.recipe, "zero", NULL);
         job.work = &w;
         job.cluster = &c;
         q.fixed.zero = 3;
         q.fixed_fields = 1u << DPAR_FIELD_ZERO;
-        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_FSDP_NEEDLESS) != 0);
         CHECK((a.warnings & DPAR_WARN_LEARNING_RATE) != 0);
         q.fixed.pp = 4;
         q.fixed.micro_batches = 4;
         q.fixed_fields = 1u << DPAR_FIELD_PP | 1u << DPAR_FIELD_MICRO_BATCHES;
-        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_FEW_MICRO) != 0);
-        dpar_model_parse(&m, "llama-7b", 8, NULL);
-        dpar_workload_build(&w, &m, 0, NULL);
+        dpar_model_read(&m, "llama-7b", 8, NULL);
+        dpar_workload_init(&w, &m, 0, NULL);
         q.fixed.zero = 0;
         q.fixed_fields = 1u << DPAR_FIELD_ZERO;
-        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_DDP_STATE) != 0);
-        dpar_cluster_parse(&c, "2x8:a100-80", 11, NULL);
+        dpar_cluster_read(&c, "2x8:a100-80", 11, NULL);
         q.fixed.tp = 16;
         q.fixed_fields = 1u << DPAR_FIELD_TP;
-        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
         q.fixed.micro_batch = 4; /* 2.7 GB of activations a sample and layer: state is sharded */
         q.fixed_fields = 1u << DPAR_FIELD_MICRO_BATCH;
-        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);
     }
     return CHECK_DONE();

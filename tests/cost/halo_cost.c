@@ -7,6 +7,13 @@
 #include "check.h"
 
 /* What rank 0 of an even grid receives, cell by cell: the cells around its block. */
+static dpar_halo_rates usual_rates(void)
+{
+    dpar_halo_rates r;
+    dpar_halo_rates_init(&r);
+    return r;
+}
+
 static void count(const dpar_halo_job *j, const dpar_halo_grid *g, int32_t rank, int64_t *bytes,
                   int64_t *away, int64_t *runs, int64_t *packed, int64_t *packed_runs)
 {
@@ -75,7 +82,7 @@ static void every_grid(const dpar_halo_job *j)
 {
     static const int32_t order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    dpar_halo_rates r = dpar_halo_rates_default();
+    dpar_halo_rates r = usual_rates();
     dpar_halo_grid best, g;
     double least = 1e30;
     int32_t a, b, k, found = 0;
@@ -133,7 +140,7 @@ static void bad(void)
 {
     dpar_halo_job j = job_of(4, 0, 8, 1);
     dpar_halo_grid g;
-    dpar_halo_rates r = dpar_halo_rates_default();
+    dpar_halo_rates r = usual_rates();
     dpar_why why;
     memset(&g, 7, sizeof g);
     j.cells[1] = 0;
@@ -147,7 +154,7 @@ static void bad(void)
     j = job_of(4, 0, 8, 1);
     r.copy_Bps = r.copy_Bps - r.copy_Bps;
     CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
-    r = dpar_halo_rates_default();
+    r = usual_rates();
     r.message_s = 1e300 * 1e300;
     CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
     CHECK_INT(g.parts[0], 0x07070707); /* nothing was written */

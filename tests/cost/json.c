@@ -8,15 +8,15 @@
 
 static int json_ok(const char *text, char *kinds, size_t room)
 {
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     size_t n = 0;
-    dpar_json_init(&j, text, strlen(text));
+    dpari_json_init(&j, text, strlen(text));
     for (;;) {
-        if (dpar_json_next(&j, &item, NULL) != DPAR_OK) {
+        if (dpari_json_next(&j, &item, NULL) != DPAR_OK) {
             return 0;
         }
-        if (item.kind == DPAR_JSON_END) {
+        if (item.kind == DPARI_JSON_END) {
             break;
         }
         if (n + 1 < room) {
@@ -35,8 +35,8 @@ static void test_json(void)
         "tru", "[1 2]",     "{} {}",    "]",          "[}",          "nul",       "+1",
         ".5",  "[\"a\":1]", "{\"a\":}", "[,1]",       "NaN"};
     char kinds[64], deep[200];
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     dpar_why why;
     size_t i;
     CHECK(json_ok(" {\"a\": [1, -2.5e3, true, false, null, {\"b\": \"x\\u00e9\\n\"}], \"c\": {}} ",
@@ -53,13 +53,13 @@ static void test_json(void)
     memset(deep + 65, ']', 65);
     deep[130] = 0;
     CHECK(!json_ok(deep, kinds, sizeof kinds));
-    dpar_json_init(&j, "{\n \"a\": tru}", 12);
-    CHECK_INT(dpar_json_next(&j, &item, &why), DPAR_OK);
-    CHECK_INT(dpar_json_next(&j, &item, &why), DPAR_E_PARSE);
+    dpari_json_init(&j, "{\n \"a\": tru}", 12);
+    CHECK_INT(dpari_json_next(&j, &item, &why), DPAR_OK);
+    CHECK_INT(dpari_json_next(&j, &item, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "JSON, line 2, column 7: a value was expected");
-    dpar_json_init(&j, "{\"key\": 12.5}", 13);
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
+    dpari_json_init(&j, "{\"key\": 12.5}", 13);
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
     CHECK_INT(item.key_length, 3);
     CHECK(memcmp(item.key, "key", 3) == 0);
     CHECK_NEAR(item.number, 12.5, 0);
@@ -69,22 +69,22 @@ static void test_json(void)
 static const char *json_says(const char *text)
 {
     static dpar_why why;
-    dpar_json j;
-    dpar_json_item item;
-    dpar_json_init(&j, text, strlen(text));
+    dpari_json j;
+    dpari_json_item item;
+    dpari_json_init(&j, text, strlen(text));
     for (;;) {
-        dpar_status st = dpar_json_next(&j, &item, &why);
+        dpar_status st = dpari_json_next(&j, &item, &why);
         if (st != DPAR_OK) { /* again the same, and nothing changed */
             dpar_why again;
-            dpar_json before = j;
-            dpar_json_item same = item;
+            dpari_json before = j;
+            dpari_json_item same = item;
             CHECK_INT(st, DPAR_E_PARSE);
-            CHECK_INT(dpar_json_next(&j, &item, &again), DPAR_E_PARSE);
+            CHECK_INT(dpari_json_next(&j, &item, &again), DPAR_E_PARSE);
             CHECK_TEXT(again.text, why.text);
             CHECK(memcmp(&before, &j, sizeof j) == 0 && memcmp(&same, &item, sizeof item) == 0);
             return why.text;
         }
-        if (item.kind == DPAR_JSON_END) {
+        if (item.kind == DPARI_JSON_END) {
             return "fine";
         }
     }
@@ -94,8 +94,8 @@ static void test_json_errors(void)
 {
     static const char whole[] =
         "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\u00e9\"}], \"c\": -0}";
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     size_t cut;
     CHECK_TEXT(json_says(""), "JSON, line 1, column 1: the text ends too early");
     CHECK_TEXT(json_says("[1,\n2,"), "JSON, line 2, column 3: the text ends after a ','");
@@ -118,24 +118,24 @@ static void test_json_errors(void)
         char *copy = (char *)malloc(cut + 1);
         dpar_status st;
         memcpy(copy + 1, whole, cut);
-        dpar_json_init(&j, copy + 1, cut);
+        dpari_json_init(&j, copy + 1, cut);
         do {
-            st = dpar_json_next(&j, &item, NULL);
-        } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
+            st = dpari_json_next(&j, &item, NULL);
+        } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
         CHECK_INT(st, DPAR_E_PARSE);
         free(copy);
     }
     CHECK_TEXT(json_says(whole), "fine");
-    dpar_json_init(&j, "1\0", 2); /* a NUL is no blank */
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_E_PARSE);
-    dpar_json_init(&j, " 7 ", 3); /* and after the end it stays at the end */
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-    CHECK_INT(item.kind, DPAR_JSON_NUMBER);
+    dpari_json_init(&j, "1\0", 2); /* a NUL is no blank */
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_E_PARSE);
+    dpari_json_init(&j, " 7 ", 3); /* and after the end it stays at the end */
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+    CHECK_INT(item.kind, DPARI_JSON_NUMBER);
     CHECK(item.key == NULL);
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-    CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-    CHECK_INT(item.kind, DPAR_JSON_END);
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+    CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+    CHECK_INT(item.kind, DPARI_JSON_END);
 }
 
 int main(void)

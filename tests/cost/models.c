@@ -12,8 +12,31 @@ static dpar_workload w;
 static dpar_status build(const char *text, dpar_why *why)
 {
     dpar_model m;
-    dpar_status st = dpar_model_parse(&m, text, strlen(text), why);
-    return st == DPAR_OK ? dpar_workload_build(&w, &m, 0, why) : st;
+    dpar_status st = dpar_model_read(&m, text, strlen(text), why);
+    return st == DPAR_OK ? dpar_workload_init(&w, &m, 0, why) : st;
+}
+
+/* Forward FLOP of one layer for one sample; weights of its experts. */
+static double layer_flops(int layer)
+{
+    double sum = 0.0;
+    int i;
+    for (i = 0; i < w.layer[layer].ops; i++) {
+        const dpar_op *op = &w.op[w.layer[layer].first + i];
+        sum += 2.0 * op->n * op->k * op->copies * w.layer[layer].tokens;
+    }
+    return sum;
+}
+
+static double expert_params(int layer)
+{
+    double sum = 0.0;
+    int i;
+    for (i = 0; i < w.layer[layer].ops; i++) {
+        const dpar_op *op = &w.op[w.layer[layer].first + i];
+        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
+    }
+    return sum;
 }
 
 /* Exact parameter counts as published with the weights (Hugging Face safetensors indices and model
@@ -117,11 +140,11 @@ static void test_presets(void)
     dpar_why why;
     for (i = 0; dpar_model_name(i) != NULL; i++) {
         const char *name = dpar_model_name(i);
-        CHECK_INT(dpar_model_preset(&m, name, &why), DPAR_OK);
+        CHECK_INT(dpar_model_find(&m, name, &why), DPAR_OK);
         CHECK_TEXT(m.name, name);
         CHECK(strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == strlen(name));
-        CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
-        CHECK_INT(dpar_workload_check(&w, &why), DPAR_OK);
+        CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+        CHECK_INT(dpari_workload_check(&w, &why), DPAR_OK);
         for (k = 0; k < i; k++) {
             CHECK(strcmp(name, dpar_model_name(k)) != 0);
         }
@@ -132,7 +155,7 @@ static void test_presets(void)
     CHECK(i >= 68);
     CHECK(dpar_model_name(-1) == NULL);
     CHECK(dpar_model_name(i + 1) == NULL);
-    CHECK_INT(dpar_model_preset(&m, "Llama-3-8B", &why), DPAR_OK);
+    CHECK_INT(dpar_model_find(&m, "Llama-3-8B", &why), DPAR_OK);
     CHECK_TEXT(m.name, "llama-3-8b");
 }
 
@@ -148,7 +171,7 @@ static void test_text(void)
         "image=27x28,attention=flash1,stack=torch";
     dpar_model m;
     dpar_why why;
-    CHECK_INT(dpar_model_parse(&m, all, sizeof all - 1, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, all, sizeof all - 1, &why), DPAR_OK);
     CHECK_INT(m.family, DPAR_FAMILY_GPT);
     CHECK_TEXT(m.name, "gpt");
     CHECK_INT(m.layers, 1);
@@ -165,11 +188,11 @@ static void test_text(void)
     CHECK_NEAR(m.bytes_per_cell, 1000.0, 0);
     CHECK_INT(m.attention, DPAR_ATTENTION_FLASH1 + 1);
     CHECK_INT(m.stack, DPAR_STACK_TORCH + 1);
-    CHECK_INT(dpar_model_parse(&m, "resnet-50,image=448", 19, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, "resnet-50,image=448", 19, &why), DPAR_OK);
     CHECK(m.image[0] == 448 && m.image[1] == 448 && m.channels == 3);
-    CHECK_INT(dpar_model_parse(&m, "grid:1440x720x100,fields=5,halo=2", 33, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, "grid:1440x720x100,fields=5,halo=2", 33, &why), DPAR_OK);
     CHECK(m.dims == 3 && m.extent[0] == 1440 && m.extent[1] == 720 && m.extent[2] == 100);
-    CHECK_INT(dpar_model_parse(&m, "grid:7", 6, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, "grid:7", 6, &why), DPAR_OK);
     CHECK(m.dims == 1 && m.extent[0] == 7 && m.extent[1] == 1 && m.extent[2] == 1);
 }
 
@@ -183,19 +206,19 @@ static void test_flops(void)
     /* Korthikanti Table 2: s b h (34 + 5 a s / h) a layer, 2 s b h recomputed in full, 34 selective
      */
     saved = h * (34 + 5 * 96 * s / h);
-    CHECK_NEAR(dpar_layer_saved(&w, 1, DPAR_RECOMPUTE_NONE), saved, 1e-12);
-    CHECK_NEAR(dpar_layer_saved(&w, 1, DPAR_RECOMPUTE_SELECTIVE), 34 * h, 1e-12);
-    CHECK_NEAR(dpar_layer_saved(&w, 1, DPAR_RECOMPUTE_FULL), 2 * h, 1e-12);
-    CHECK_NEAR(dpar_layer_params(&w, 1), 12 * h * h + 13 * h, 1e-12);
-    CHECK_INT(dpar_workload_largest(&w), 1);
+    CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_NONE), saved, 1e-12);
+    CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_SELECTIVE), 34 * h, 1e-12);
+    CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_FULL), 2 * h, 1e-12);
+    CHECK_NEAR(dpari_layer_params(&w, 1), 12 * h * h + 13 * h, 1e-12);
+    CHECK_INT(dpari_workload_largest(&w), 1);
     CHECK_INT(build("llama-3-8b,seq=8192", &why), DPAR_OK);
     /* facts 5.4: 41 b s h for k/a = 1/4, f/h = 3.5, less the silu output (7) that fused kernels do
      * not keep; the softmax statistics are 4 a bytes */
-    CHECK_NEAR(dpar_layer_saved(&w, 1, DPAR_RECOMPUTE_NONE), 34.0 * 4096 + 4 * 32, 1e-12);
+    CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_NONE), 34.0 * 4096 + 4 * 32, 1e-12);
     /* T10: logits are 6 % of the forward FLOPs (causal) */
-    CHECK_NEAR(dpar_layer_flops(&w, 2) * 3.0 / w.model_flops_causal, 0.062, 0.03);
+    CHECK_NEAR(layer_flops(2) * 3.0 / w.model_flops_causal, 0.062, 0.03);
     CHECK_INT(build("deepseek-v3", &why), DPAR_OK);
-    CHECK_NEAR(dpar_layer_expert_params(&w, 2), 256.0 * 3 * 7168 * 2048, 1e-12);
+    CHECK_NEAR(expert_params(2), 256.0 * 3 * 7168 * 2048, 1e-12);
     CHECK_INT(w.layer[1].count, 3);
     CHECK_INT(w.layer[2].count, 58);
 }
@@ -209,12 +232,10 @@ static void test_edges(void)
     dpar_model m;
     size_t i;
     CHECK_INT(build("llama-3-8b", &why), DPAR_OK);
-    CHECK_NEAR(dpar_layer_params(&w, -1) + dpar_layer_params(&w, 1000), 0.0, 0);
-    CHECK_NEAR(dpar_layer_flops(&w, -1) + dpar_layer_flops(&w, 1000), 0.0, 0);
-    CHECK_NEAR(dpar_layer_expert_params(&w, -1) + dpar_layer_expert_params(&w, 1000), 0.0, 0);
-    CHECK_NEAR(dpar_layer_saved(&w, -1, 0) + dpar_layer_saved(&w, 1000, 0), 0.0, 0);
+    CHECK_NEAR(dpari_layer_params(&w, -1) + dpari_layer_params(&w, 1000), 0.0, 0);
+    CHECK_NEAR(dpari_layer_saved(&w, -1, 0) + dpari_layer_saved(&w, 1000, 0), 0.0, 0);
     for (i = 0; i < sizeof none / sizeof none[0]; i++) {
-        CHECK_INT(dpar_model_parse(&m, none[i], strlen(none[i]), &why), DPAR_E_PARSE);
+        CHECK_INT(dpar_model_read(&m, none[i], strlen(none[i]), &why), DPAR_E_PARSE);
         CHECK(strstr(why.text, "1 to") != NULL);
     }
     CHECK_INT(build("grid:8x8,halo=9", &why), DPAR_E_ARG);
@@ -314,11 +335,11 @@ static void test_sentences(void)
     memset(&m, 7, sizeof m);
     memset(&before, 7, sizeof before);
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK(dpar_model_parse(&m, bad[i].text, strlen(bad[i].text), &why) < 0);
+        CHECK(dpar_model_read(&m, bad[i].text, strlen(bad[i].text), &why) < 0);
         CHECK_TEXT(why.text, bad[i].says);
-        CHECK(dpar_model_parse(&m, bad[i].text, strlen(bad[i].text), NULL) < 0);
+        CHECK(dpar_model_read(&m, bad[i].text, strlen(bad[i].text), NULL) < 0);
     }
-    CHECK_INT(dpar_model_preset(&m, "nothing of the kind, and very long indeed", &why),
+    CHECK_INT(dpar_model_find(&m, "nothing of the kind, and very long indeed", &why),
               DPAR_E_UNKNOWN);
     CHECK(memcmp(&m, &before, sizeof m) == 0);
 }
@@ -326,8 +347,8 @@ static void test_sentences(void)
 static dpar_status config(const char *json, dpar_why *why)
 {
     dpar_model m;
-    dpar_status st = dpar_model_read_config(&m, json, strlen(json), why);
-    return st == DPAR_OK ? dpar_workload_build(&w, &m, 0, why) : st;
+    dpar_status st = dpari_model_config(&m, json, strlen(json), why);
+    return st == DPAR_OK ? dpar_workload_init(&w, &m, 0, why) : st;
 }
 
 static char *file_of(const char *name)
@@ -387,8 +408,8 @@ static void test_config(void)
     for (i = 0; i < sizeof real / sizeof real[0]; i++) {
         const char *json = file_of(real[i].file);
         double within = real[i].within;
-        CHECK_INT(dpar_model_read_config(&m, json, strlen(json), &why), DPAR_OK);
-        CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
+        CHECK_INT(dpari_model_config(&m, json, strlen(json), &why), DPAR_OK);
+        CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
         CHECK_INT(m.family, real[i].family);
         CHECK_INT(real[i].seq > 0 ? m.seq : 0, real[i].seq);
         if (!(fabs(w.params - real[i].params) <= within * real[i].params)) {
@@ -412,7 +433,7 @@ static void test_config(void)
     CHECK_NEAR(w.params, 176247271424.0, 1e-4);
     /* the file and the preset agree */
     CHECK_INT(config(file_of("deepseek-v3"), &why), DPAR_OK);
-    CHECK_NEAR(dpar_layer_expert_params(&w, 2), 256.0 * 3 * 7168 * 2048, 0);
+    CHECK_NEAR(expert_params(2), 256.0 * 3 * 7168 * 2048, 0);
     CHECK_INT(w.layer[1].count, 3);
     CHECK_INT(w.layer[2].count, 58);
 }
@@ -435,7 +456,7 @@ static void test_config_objects(void)
         "\"head_dim\": null, \"hidden_size\": 64, " SHAPE ", \"torch_dtype\": \"float16\"}"};
     size_t i;
     for (i = 0; i < sizeof same / sizeof same[0]; i++) {
-        CHECK_INT(dpar_model_read_config(&m, same[i], strlen(same[i]), &why), DPAR_OK);
+        CHECK_INT(dpari_model_config(&m, same[i], strlen(same[i]), &why), DPAR_OK);
         CHECK_INT(m.hidden, 64);
         CHECK_INT(m.layers, 2);
         CHECK_INT(m.heads, 4);
@@ -496,16 +517,16 @@ static void test_config_refusals(void)
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *json = bad[i].json;
         why.text[0] = 0;
-        CHECK_INT(dpar_model_read_config(&m, json, strlen(json), &why), bad[i].status);
+        CHECK_INT(dpari_model_config(&m, json, strlen(json), &why), bad[i].status);
         if (strstr(why.text, bad[i].says) == NULL) {
             printf("%s: %s\n", json, why.text);
         }
         CHECK(strstr(why.text, bad[i].says) != NULL);
-        CHECK_INT(dpar_model_read_config(&m, json, strlen(json), NULL), bad[i].status);
+        CHECK_INT(dpari_model_config(&m, json, strlen(json), NULL), bad[i].status);
     }
     memset(deep, '[', 300);
     deep[300] = 0;
-    CHECK_INT(dpar_model_read_config(&m, deep, 300, &why), DPAR_E_PARSE);
+    CHECK_INT(dpari_model_config(&m, deep, 300, &why), DPAR_E_PARSE);
     CHECK(strstr(why.text, "64 deep") != NULL);
     CHECK(memcmp(&m, &before, sizeof m) == 0);
 }

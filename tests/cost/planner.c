@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* planner, calibrate, plan_show: the walk against a naive nested loop over dpar_plan_of; fronts,
+/* planner, calibrate, plan_show: the walk against a naive nested loop over dpar_plan_price; fronts,
  * neighbours, nearest, smallest; a fit that finds known constants again; valid pictures. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
 
 #include "check.h"
+#include "plan_calls.h"
 
 static dpar_workload w;
 static dpar_cluster c;
@@ -15,9 +16,9 @@ static void set(const char *model, const char *cluster, const char *recipe)
 {
     dpar_model m;
     dpar_why why;
-    CHECK_INT(dpar_model_parse(&m, model, strlen(model), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), &why), DPAR_OK);
     CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
     job.work = &w;
     job.cluster = &c;
@@ -27,17 +28,17 @@ static dpar_status search(dpar_search *q, dpar_planner *p, dpar_plan *top, int t
                           dpar_plan *front, int fronts, int64_t budget)
 {
     dpar_why why;
-    dpar_status st = dpar_planner_init(p, &job, q, top, tops, front, fronts, &why);
+    dpar_status st = begin_search(p, &job, q, top, tops, front, fronts, &why);
     CHECK_INT(st, DPAR_OK);
     do {
         st = dpar_planner_run(p, budget, &why);
-        CHECK(dpar_planner_progress(p) >= 0.0 && dpar_planner_progress(p) <= 1.0);
+        CHECK(p->progress >= 0.0 && p->progress <= 1.0);
     } while (st == DPAR_MORE);
     return st;
 }
 
 /* Every combination, the slow way: plain loops over all numbers, no list of divisors, no levels, no
- * early rule; only dpar_plan_of. The best times, how many are legal, how many do not fit. */
+ * early rule; only dpar_plan_price. The best times, how many are legal, how many do not fit. */
 typedef struct slow {
     int whole;
     int64_t batch, legal, too_big;
@@ -47,7 +48,7 @@ typedef struct slow {
 static void slow_keep(slow *b, const dpar_strategy *s)
 {
     dpar_plan plan;
-    dpar_status st = dpar_plan_of(&job, s, b->batch, &plan, NULL, NULL);
+    dpar_status st = dpar_plan_price(&job, s, b->batch, &plan, NULL, NULL);
     double t = plan.step.total;
     int i;
     b->legal += st == DPAR_OK || st == DPAR_E_MEMORY;
@@ -135,8 +136,8 @@ static slow slow_walk(int64_t batch, int whole)
 {
     static const slow none;
     slow b = none;
-    dpar_strategy s = dpar_strategy_default();
-    int gpus = dpar_cluster_gpus(&c), i;
+    dpar_strategy s = plain_strategy();
+    int gpus = dpari_cluster_gpus(&c), i;
     b.whole = whole;
     b.batch = batch;
     for (i = 0; i < 5; i++) {
@@ -169,11 +170,11 @@ static slow slow_walk(int64_t batch, int whole)
     return b;
 }
 
-/* What the walk kept of a plan is what dpar_plan_of says of its strategy, to the bit. */
+/* What the walk kept of a plan is what dpar_plan_price says of its strategy, to the bit. */
 static void same_as_alone(const dpar_plan *plan, int64_t batch)
 {
     dpar_plan alone;
-    CHECK_INT(dpar_plan_of(&job, &plan->strategy, batch, &alone, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_price(&job, &plan->strategy, batch, &alone, NULL, NULL), DPAR_OK);
     CHECK(memcmp(&alone.memory, &plan->memory, sizeof alone.memory) == 0);
     CHECK(memcmp(&alone.step, &plan->step, sizeof alone.step) == 0);
 }
@@ -190,7 +191,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     memset(&q, 0, sizeof q);
     q.global_batch = batch;
     q.space = space;
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     set(model, cluster, "megatron");
     b = slow_walk(batch, space == DPAR_SPACE_WHOLE);
     CHECK_INT(search(&q, &p, top, 5, front, 16, 100), DPAR_DONE);
@@ -237,7 +238,7 @@ static void test_walk(void)
     against_slow("llama-3-8b", "2x4:a100-80,nic=4x25", 64, DPAR_SPACE_USUAL);
     memset(&q, 0, sizeof q);
     q.global_batch = 64;
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
     best = top[0].step.total;
     CHECK(p.fronts >= 2);
@@ -267,7 +268,7 @@ static void test_free(void)
     dpar_search q;
     int i;
     memset(&q, 0, sizeof q);
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     set("llama-3-8b", "2x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
     for (i = 0; i < p.tops; i++) {
@@ -297,7 +298,7 @@ static void test_bad_jobs(void)
     static const double bad[3] = {-1.0, 1e4, 0.0};
     static dpar_plan top[1];
     static dpar_planner p;
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s = plain_strategy();
     dpar_search q;
     dpar_advice a;
     dpar_why why;
@@ -319,16 +320,16 @@ static void test_bad_jobs(void)
                                           : DPAR_FORMATS;
         }
         why.text[0] = 0;
-        CHECK_INT(dpar_plan_of(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
         CHECK(strstr(why.text, "recipe") != NULL);
-        CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_recommend(&job, &q, &a, &why), DPAR_E_ARG);
+        CHECK_INT(begin_search(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, &why), DPAR_E_ARG);
     }
     set("llama-3-8b", "1x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, -1, NULL, -1, 1000), DPAR_DONE);
     CHECK(p.tops == 0 && p.evaluated > 0);
     c.gpu.memory_bytes = 0.0;
-    CHECK_INT(dpar_plan_of(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
 }
 
 /* Llama-3.1-405B has 126 layers: 16 ranks interleave 62 chunks of two and two of one. A vp that is
@@ -339,7 +340,7 @@ static void test_uneven(void)
     static dpar_planner p;
     dpar_search q;
     memset(&q, 0, sizeof q);
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     q.global_batch = 2048;
     set("llama-3.1-405b", "1024x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, 1, NULL, 0, 100000), DPAR_DONE);
@@ -375,7 +376,7 @@ static void test_bad_fixed(void)
             q.fixed.offload = q.fixed.overlap = 0;
             q.fixed.tiles[0] = q.fixed.tiles[1] = q.fixed.tiles[2] = v;
             why.text[0] = 0;
-            CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_OK);
+            CHECK_INT(begin_search(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_OK);
             do {
                 st = dpar_planner_run(&p, INT64_MAX, &why);
             } while (st == DPAR_MORE);
@@ -387,7 +388,7 @@ static void test_bad_fixed(void)
 /* Nearest: legal, itself when legal, and near: only what must change changes. */
 static void test_nearest(void)
 {
-    dpar_strategy s = dpar_strategy_default(), n, legal;
+    dpar_strategy s = plain_strategy(), n, legal;
     dpar_why why;
     set("llama-3-8b", "8x8:h100-80", "megatron");
     s.tp = 8;
@@ -396,16 +397,16 @@ static void test_nearest(void)
     s.dp = 4;
     s.zero = 1;
     s.micro_batches = 32;
-    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 128, &n, &why), DPAR_OK);
     CHECK(memcmp(&n, &s, sizeof n) == 0);
     s.pp = 3; /* 8 x 3 x 4 is not 64: two stages, or four with half the replicas */
-    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 128, &n, &why), DPAR_OK);
     CHECK(n.tp == 8 && n.dp * n.pp == 8 && n.sp == 1 && n.zero == 1);
     s.pp = 2;
     s.vp = 5; /* 1F1B has no chunks */
-    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 128, &n, &why), DPAR_OK);
     CHECK(n.vp == 1 && n.pp == 2 && n.dp == 4 && n.micro_batches == 32);
-    s = dpar_strategy_default();
+    s = plain_strategy();
     s.tp = INT32_MAX;
     s.pp = -4;
     s.dp = 0;
@@ -413,18 +414,18 @@ static void test_nearest(void)
     s.zero = 17;
     s.tiles[1] = 0;
     s.shard = -3;
-    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
-    CHECK_INT(dpar_strategy_check(&job, &n, 128, NULL, NULL), DPAR_OK);
-    CHECK_INT(dpar_nearest_legal(&job, &n, 128, &legal, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK_INT(dpari_strategy_check(&job, &n, 128, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &n, 128, &legal, &why), DPAR_OK);
     CHECK(memcmp(&n, &legal, sizeof n) == 0);
     s.micro_batch = 1 << 20;
-    CHECK_INT(dpar_nearest_legal(&job, &s, 7, &n, &why), DPAR_OK); /* 64 GPUs, 7 samples: dp 1 */
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 7, &n, &why), DPAR_OK); /* 64 GPUs, 7 samples: dp 1 */
     CHECK_INT((int64_t)n.dp * n.micro_batch * n.micro_batches, 7);
     set("grid:1440x720x100,fields=5", "3x4:a100-40,nic=4x25", "fp32");
-    s = dpar_strategy_default();
+    s = plain_strategy();
     s.tiles[0] = 5;
-    CHECK_INT(dpar_nearest_legal(&job, &s, 1, &n, &why), DPAR_OK);
-    CHECK_INT(dpar_strategy_check(&job, &n, 1, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 1, &n, &why), DPAR_OK);
+    CHECK_INT(dpari_strategy_check(&job, &n, 1, NULL, NULL), DPAR_OK);
 }
 
 /* Does it fit on so many GPUs? The whole question, not the short one. */
@@ -438,7 +439,7 @@ static int holds(dpar_search *q, const char *model, const char *gpu, const char 
     snprintf(machine, sizeof machine, "%dx%d:%s,nic=%dx25", gpus < node ? 1 : gpus / node,
              gpus < node ? gpus : node, gpu, node);
     set(model, machine, recipe);
-    CHECK_INT(dpar_planner_init(&p, &job, q, top, 1, NULL, 0, &why), DPAR_OK);
+    CHECK_INT(begin_search(&p, &job, q, top, 1, NULL, 0, &why), DPAR_OK);
     return dpar_planner_run(&p, INT64_MAX, &why) == DPAR_DONE;
 }
 
@@ -465,13 +466,13 @@ static void test_smallest(void)
     char machine[48];
     size_t i;
     memset(&q, 0, sizeof q);
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
         int gpus, found, node = jobs[i].node;
         snprintf(machine, sizeof machine, "1x%d:%s,nic=%dx25", node, jobs[i].gpu, node);
         set(jobs[i].model, machine, jobs[i].recipe);
         q.global_batch = jobs[i].batch;
-        CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
+        CHECK_INT(dpar_plan_smallest(&job, &q, 1024, &plan, &why), DPAR_OK);
         found = dpar_strategy_ranks(&plan.strategy);
         CHECK(plan.fits && (found < node || found % node == 0));
         CHECK(holds(&q, jobs[i].model, jobs[i].gpu, jobs[i].recipe, node, found));
@@ -481,7 +482,7 @@ static void test_smallest(void)
     }
     q.global_batch = 0;
     set("gpt2-125m", "4x8:a100-80", "zero");
-    CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_smallest(&job, &q, 1024, &plan, &why), DPAR_OK);
     CHECK_INT(dpar_strategy_ranks(&plan.strategy), 1);
 }
 
@@ -492,27 +493,27 @@ static void test_nothing_fits(void)
     dpar_search q;
     dpar_why why;
     dpar_plan plan;
-    dpar_strategy s = dpar_strategy_default(), legal;
+    dpar_strategy s = plain_strategy(), legal;
     memset(&q, 0, sizeof q);
     q.global_batch = 64;
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     set("llama-3.1-405b", "1x8:a100-40", "megatron");
-    CHECK_INT(dpar_planner_init(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
+    CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
     CHECK_INT(dpar_planner_run(&p, INT64_C(1) << 40, &why), DPAR_E_NONE);
     CHECK(strstr(why.text, "nothing fits") != NULL);
     CHECK(p.rejected[DPAR_RULE_MEMORY] == p.evaluated && p.evaluated > 0);
     q.global_batch = 0;
-    CHECK_INT(dpar_smallest_machine(&job, &q, 8192, &plan, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_smallest(&job, &q, 8192, &plan, &why), DPAR_OK);
     CHECK(dpar_strategy_ranks(&plan.strategy) > 64 && plan.fits);
-    CHECK_INT(dpar_smallest_machine(&job, &q, 8, &plan, &why), DPAR_E_NONE);
+    CHECK_INT(dpar_plan_smallest(&job, &q, 8, &plan, &why), DPAR_E_NONE);
     s.tp = 7;
-    CHECK_INT(dpar_nearest_legal(&job, &s, 0, &legal, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_nearest(&job, &s, 0, &legal, &why), DPAR_OK);
     CHECK_INT(legal.tp, 8);
-    CHECK_INT(dpar_strategy_check(&job, &legal, 0, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpari_strategy_check(&job, &legal, 0, NULL, NULL), DPAR_OK);
     q.global_batch = -5;
-    CHECK_INT(dpar_planner_init(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_E_ARG);
+    CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_E_ARG);
     q.global_batch = 7; /* prime: hardly anything divides it, a sentence all the same */
-    CHECK_INT(dpar_planner_init(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
+    CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
     CHECK_INT(dpar_planner_run(&p, INT64_C(1) << 40, &why), DPAR_E_NONE);
 }
 
@@ -520,7 +521,7 @@ static void test_neighbours(void)
 {
     dpar_plan plan;
     dpar_rejected r[18];
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s = plain_strategy();
     int n, i, zero = 0, stages = 0;
     set("llama-3-8b", "8x8:h100-80", "megatron");
     s.tp = 4;
@@ -529,7 +530,7 @@ static void test_neighbours(void)
     s.dp = 8;
     s.zero = 1;
     s.micro_batches = 16;
-    CHECK_INT(dpar_plan_of(&job, &s, 128, &plan, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_price(&job, &s, 128, &plan, NULL, NULL), DPAR_OK);
     n = dpar_plan_neighbours(&job, &plan, 128, r, 18);
     CHECK(n >= 10);
     for (i = 0; i < n; i++) {
@@ -553,7 +554,7 @@ static void test_fit(void)
     double error = 1.0;
     int i;
     set("llama-3-8b", "1x8:a100-80", "megatron");
-    dpar_calibration_default(&cal, DPAR_GEN_AMPERE);
+    dpar_calibration_init(&cal, DPAR_GEN_AMPERE);
     truth = cal;
     truth.value[DPAR_CAL_GEMM] = 0.6;
     truth.value[DPAR_CAL_HBM] = 0.65;
@@ -566,26 +567,27 @@ static void test_fit(void)
         m[i].work = &w;
         m[i].cluster = &c;
         m[i].recipe = job.recipe;
-        m[i].strategy = dpar_strategy_default();
+        m[i].strategy = plain_strategy();
         m[i].strategy.tp = 1 << i % 4;
         m[i].strategy.dp = 8 >> i % 4;
         m[i].strategy.micro_batch = 1 << i / 4 % 3;
         m[i].strategy.recompute = i / 12 ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        dpar_step_of(&j, &m[i].strategy, &t);
+        dpari_step_of(&j, &m[i].strategy, &t);
         m[i].seconds = t.total;
         m[i].weight = 1.0;
     }
-    CHECK_INT(dpar_calibrate(&cal, m, 24, 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_HBM, &error, &why),
-              DPAR_OK);
+    CHECK_INT(
+        dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_HBM, &error, &why),
+        DPAR_OK);
     CHECK_NEAR(cal.value[DPAR_CAL_GEMM], 0.6, 0.02);
     CHECK_NEAR(cal.value[DPAR_CAL_HBM], 0.65, 0.1); /* memory-bound work is the lesser part */
     CHECK(error < 0.01);
     CHECK_INT(cal.rows, 24);
     CHECK(cal.error[DPAR_CAL_GEMM] < 0.1);
-    CHECK_INT(dpar_calibrate(&cal, m, 0, 1, &error, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_calibrate(&cal, m, 1, 0, &error, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_calibration_fit(&cal, m, 0, 1, &error, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_calibration_fit(&cal, m, 1, 0, &error, &why), DPAR_E_ARG);
     m[3].seconds = HUGE_VAL - HUGE_VAL;
-    CHECK_INT(dpar_calibrate(&cal, m, 24, 1, &error, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_calibration_fit(&cal, m, 24, 1, &error, &why), DPAR_E_ARG);
 }
 
 /* Is it JSON? Read with our own strict reader; also that no text is cut. */
@@ -598,15 +600,15 @@ static void test_show(void)
     dpar_report report;
     dpar_search q;
     dpar_text t;
-    dpar_json j;
-    dpar_json_item item;
-    dpar_strategy back = dpar_strategy_default();
+    dpari_json j;
+    dpari_json_item item;
+    dpar_strategy back = plain_strategy();
     dpar_why why;
     int depth = 0, plans = 0;
     size_t i;
     memset(&q, 0, sizeof q);
     q.global_batch = 128;
-    q.fixed = dpar_strategy_default();
+    q.fixed = plain_strategy();
     set("mixtral-8x7b", "4x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, 3, front, 8, 1 << 20), DPAR_DONE);
     memset(&report, 0, sizeof report);
@@ -620,37 +622,41 @@ static void test_show(void)
     report.rejected_by_rule = p.rejected;
     report.note = "a \"quoted\" note\\ with\ttab";
     dpar_text_init(&t, text, sizeof text);
-    dpar_show_plans_json(&t, &report);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_JSON, NULL), DPAR_OK);
     CHECK(t.used < sizeof text);
-    dpar_json_init(&j, text, t.used);
+    dpari_json_init(&j, text, t.used);
     do {
-        CHECK_INT(dpar_json_next(&j, &item, &why), DPAR_OK);
+        CHECK_INT(dpari_json_next(&j, &item, &why), DPAR_OK);
         if (item.key != NULL && item.key_length == 5 && memcmp(item.key, "mfu\"", 4) == 0) {
             plans++;
         }
         depth = item.depth > depth ? item.depth : depth;
-    } while (item.kind != DPAR_JSON_END);
+    } while (item.kind != DPARI_JSON_END);
     CHECK(depth == 4);
     (void)plans;
     dpar_text_init(&t, text, sizeof text);
-    dpar_show_plans_svg(&t, &report);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_SVG, NULL), DPAR_OK);
     CHECK(strncmp(text, "<svg", 4) == 0 && strcmp(text + t.used - 7, "</svg>\n") == 0);
     CHECK(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL);
     dpar_text_init(&t, text, sizeof text);
-    dpar_show_plans_csv(&t, &report);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_CSV, NULL), DPAR_OK);
     for (i = 0, depth = 0; i < t.used; i++) {
         depth += text[i] == '\n';
     }
     CHECK_INT(depth, 1 + p.tops);
     dpar_text_init(&t, text, sizeof text);
-    dpar_show_plans_text(&t, &report);
-    dpar_show_plan_explain(&t, &report);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_TEXT, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_EXPLAIN, NULL), DPAR_OK);
     CHECK(strstr(text, "mixtral-8x7b") != NULL && strstr(text, "optimizer") != NULL);
+    i = t.used;
+    CHECK_INT(dpar_plan_draw(&t, &report, 5, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "format 5: 0 to 4");
+    CHECK_INT(t.used, i);
     for (i = 0; (int)i < p.tops; i++) { /* what is shown reads back */
         dpar_text_init(&t, text, sizeof text);
-        dpar_show_strategy(&t, &top[i].strategy);
-        back = dpar_strategy_default();
-        CHECK_INT(dpar_strategy_parse(&back, text, t.used, NULL, &why), DPAR_OK);
+        dpar_strategy_write(&top[i].strategy, &t);
+        back = plain_strategy();
+        CHECK_INT(dpar_strategy_read(&back, text, t.used, NULL, &why), DPAR_OK);
         if (back.shard == 0) {
             back.shard = top[i].strategy.shard;
         }

@@ -4,6 +4,8 @@
 #include "dpar_cost.h"
 
 #include "check.h"
+#include "plan_calls.h"
+#include "schedule_calls.h"
 
 static dpar_workload w;
 static dpar_cluster c;
@@ -13,9 +15,9 @@ static void set(const char *model, const char *cluster, const char *recipe)
 {
     dpar_model m;
     dpar_why why;
-    CHECK_INT(dpar_model_parse(&m, model, strlen(model), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), &why), DPAR_OK);
     CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
     job.work = &w;
     job.cluster = &c;
@@ -23,10 +25,10 @@ static void set(const char *model, const char *cluster, const char *recipe)
 
 static dpar_strategy of(const char *text)
 {
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s = plain_strategy();
     dpar_why why;
     uint32_t named;
-    CHECK_INT(dpar_strategy_parse(&s, text, strlen(text), &named, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_read(&s, text, strlen(text), &named, &why), DPAR_OK);
     return s;
 }
 
@@ -44,24 +46,24 @@ static void test_states(void)
     size_t i;
     for (i = 0; i < sizeof recipe / sizeof recipe[0]; i++) {
         CHECK_INT(dpar_recipe_find(&r, recipe[i].name, &why), DPAR_OK);
-        CHECK_NEAR(dpar_zero_bytes(&r, 1.0, 0, 1), recipe[i].bytes, 1e-12);
+        CHECK_NEAR(dpari_zero_bytes(&r, 1.0, 0, 1), recipe[i].bytes, 1e-12);
         CHECK(dpar_recipe_name((int32_t)i) != NULL);
     }
     CHECK_INT(dpar_recipe_find(&r, "half", &why), DPAR_E_UNKNOWN);
     CHECK_INT(dpar_recipe_find(&r, "zero", &why), DPAR_OK);
-    CHECK_NEAR(dpar_zero_bytes(&r, 25e6, 0, 1), 400e6, 1e-12);   /* ResNet-50: 400 MB */
-    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 0, 1), 112e9, 1e-12);    /* LLaMA-7B: 112 GB */
-    CHECK_NEAR(dpar_zero_bytes(&r, 70e9, 0, 1), 1.12e12, 1e-12); /* 70B: 140 + 140 + 840 GB */
-    CHECK_NEAR(r.weight * 175e9, 350e9, 1e-12);                  /* GPT-3 in fp16: 350 GB */
+    CHECK_NEAR(dpari_zero_bytes(&r, 25e6, 0, 1), 400e6, 1e-12);   /* ResNet-50: 400 MB */
+    CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 0, 1), 112e9, 1e-12);    /* LLaMA-7B: 112 GB */
+    CHECK_NEAR(dpari_zero_bytes(&r, 70e9, 0, 1), 1.12e12, 1e-12); /* 70B: 140 + 140 + 840 GB */
+    CHECK_NEAR(r.weight * 175e9, 350e9, 1e-12);                   /* GPT-3 in fp16: 350 GB */
     CHECK_INT(dpar_recipe_find(&r, "no-master", &why), DPAR_OK);
-    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 0, 1), 84e9, 1e-12); /* case 8: 84 GB, 10.5 a GPU */
-    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 3, 8), 10.5e9, 1e-12);
-    CHECK_NEAR(dpar_zero_bytes(&r, 70e9, 3, 8), 105e9, 1e-12); /* case 9: 105 GB a GPU */
+    CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 0, 1), 84e9, 1e-12); /* case 8: 84 GB, 10.5 a GPU */
+    CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 3, 8), 10.5e9, 1e-12);
+    CHECK_NEAR(dpari_zero_bytes(&r, 70e9, 3, 8), 105e9, 1e-12); /* case 9: 105 GB a GPU */
     /* ZeRO on 1.3B (2+2+8), 8 ranks: 15.6, 6.5, 4.225, 1.95 GB */
-    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 0, 8), 15.6e9, 1e-12);
-    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 1, 8), 6.5e9, 1e-12);
-    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 2, 8), 4.225e9, 1e-12);
-    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 3, 8), 1.95e9, 1e-12);
+    CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 0, 8), 15.6e9, 1e-12);
+    CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 1, 8), 6.5e9, 1e-12);
+    CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 2, 8), 4.225e9, 1e-12);
+    CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 3, 8), 1.95e9, 1e-12);
     CHECK_INT(dpar_recipe_find(&r, "fp32", &why), DPAR_OK);
     CHECK_NEAR(r.weight * 3.2e9, 12.8e9, 1e-12); /* ViT 3.2B in fp32 */
     CHECK_NEAR(r.moments * 3.2e9, 25.6e9, 1e-12);
@@ -84,7 +86,7 @@ static void test_zero_table(void)
             continue;
         }
         for (stage = 1; stage <= 3; stage++) {
-            double got = dpar_zero_bytes(&r, p * 1e9, stage, (int32_t)d) * 1e-9;
+            double got = dpari_zero_bytes(&r, p * 1e9, stage, (int32_t)d) * 1e-9;
             double unit = gb[stage - 1] >= 1000  ? 1.0
                           : gb[stage - 1] >= 100 ? 1.0
                           : gb[stage - 1] >= 10  ? 0.1
@@ -124,7 +126,7 @@ static void test_korthikanti(void)
                    row[i].none_gib, 1e-9);
         CHECK_NEAR(34 * s * b * h * l / t * more / gib, row[i].sp_selective_gib, 1e-9);
         { /* and the memory module says the same of its first stage's blocks */
-            dpar_strategy st = dpar_strategy_default();
+            dpar_strategy st = plain_strategy();
             dpar_memory m;
             char cluster[32];
             double blocks, edge = s * b * h / (t * gib), none;
@@ -135,11 +137,11 @@ static void test_korthikanti(void)
             st.micro_batch = row[i].mbs;
             st.micro_batches = 8 * row[i].pp;
             snprintf(cluster, sizeof cluster, "%dx8:a100-80", row[i].pp);
-            CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), NULL), DPAR_OK);
+            CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), NULL), DPAR_OK);
             st.sp = 1;
             st.recompute = DPAR_RECOMPUTE_SELECTIVE;
-            CHECK_INT(dpar_strategy_check(&job, &st, 0, NULL, NULL), DPAR_OK);
-            dpar_memory_of(&job, &st, &m);
+            CHECK_INT(dpari_strategy_check(&job, &st, 0, NULL, NULL), DPAR_OK);
+            dpari_memory_of(&job, &st, &m);
             blocks = row[i].sp_selective_gib;
             /* beside the blocks: dropout mask of the embedding (p in flight), and when p = 1 the
              * final norm's and the logits' inputs */
@@ -162,28 +164,34 @@ static void test_bubbles(void)
                {8, 16, 30.4, 69}, {8, 32, 17.9, 117}, {8, 64, 9.9, 213}};
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
-        CHECK(fabs(100.0 * dpar_bubble_fraction(row[i].p, row[i].m) - row[i].percent) < 0.051);
-        CHECK_NEAR(dpar_gpipe_makespan(row[i].p, row[i].m, 1, 2), row[i].makespan, 1e-12);
-        CHECK_NEAR(dpar_bubble_fraction(row[i].p, row[i].m) +
-                       dpar_bubble_utilisation(row[i].p, row[i].m),
-                   1.0, 1e-12);
+        dpar_order order;
+        dpar_times times;
+        dpar_formula makespan;
+        memset(&order, 0, sizeof order);
+        memset(&times, 0, sizeof times);
+        order.rule = DPAR_GPIPE;
+        order.ranks = row[i].p;
+        order.micros = row[i].m;
+        times.forward.all = 1;
+        times.backward.all = 2;
+        CHECK_INT(dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &makespan, NULL),
+                  DPAR_OK);
+        CHECK_INT(makespan.value, row[i].makespan);
+        CHECK(fabs(100.0 * (1.0 - 3.0 * row[i].m / (double)makespan.value) - row[i].percent) <
+              0.051);
     }
-    CHECK_NEAR(dpar_bubble_overhead(4, 4), 0.75, 1e-12); /* 75 % of the ideal, 42.9 % of the time */
-    CHECK_NEAR(dpar_bubble_utilisation(8, 1), 0.125, 1e-12);
-    CHECK(dpar_bubble_fraction(8, 32) < 0.2);                        /* rule of thumb m >= 4 p */
-    CHECK_NEAR(dpar_scaling_efficiency(4340, 620, 8), 0.875, 1e-12); /* the blog's ResNet-50 */
     /* peak activations: GPipe m, 1F1B at most p; interleaved 11/2 of metrics.tsv (p4 v2 m8) */
-    CHECK_NEAR(dpar_in_flight(DPAR_GPIPE, 4, 1, 0, 8), 8, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 0, 8), 4, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 3, 8), 1, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 0, 2), 2, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_INTERLEAVED, 4, 2, 0, 8), 5.5, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_INTERLEAVED, 4, 2, 3, 8), 2.5, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_ZB_H1, 4, 1, 2, 8), 4, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_ZBV, 4, 2, 0, 8), 4, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_V_HALF, 4, 2, 0, 8), 3, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_V_MIN, 4, 2, 0, 8), 2, 1e-12);
-    CHECK_NEAR(dpar_in_flight(DPAR_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_GPIPE, 4, 1, 0, 8), 8, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 3, 8), 1, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 0, 2), 2, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_INTERLEAVED, 4, 2, 0, 8), 5.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_INTERLEAVED, 4, 2, 3, 8), 2.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_ZB_H1, 4, 1, 2, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_ZBV, 4, 2, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_V_HALF, 4, 2, 0, 8), 3, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_V_MIN, 4, 2, 0, 8), 2, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
 }
 
 /* The pipeline terms of the step against event-simulated makespans (facts/pipeline/metrics.tsv):
@@ -203,7 +211,7 @@ static void test_schedules(void)
         {"tp=1,pp=4,m=8,schedule=zb-h1", 27, 24},
         {"tp=1,pp=4,vp=2,m=8,schedule=zbv", 51, 48},
         {"tp=1,pp=4,vp=2,m=8,schedule=v-half", 53, 48},
-        /* chunks that differ, of dpar_simulate in layers: 4 x 6 and 8 x 5, ... 4 x 2 and 56 */
+        /* chunks that differ, of simulate_list in layers: 4 x 6 and 8 x 5, ... 4 x 2 and 56 */
         {"tp=1,pp=4,vp=3,m=8", 438, 384},
         {"tp=1,pp=4,vp=5,m=8", 420, 384},
         {"tp=1,pp=4,vp=7,m=8", 411, 384},
@@ -215,8 +223,8 @@ static void test_schedules(void)
         double stage;
         set("llama:layers=64,hidden=8192,heads=64,vocab=8,seq=4096",
             "1x4:h100-80,nvlink=1e9,base_us=0,link_us=0", "zero");
-        CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
-        dpar_step_of(&job, &s, &t);
+        CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+        dpari_step_of(&job, &s, &t);
         stage = t.mean_stage_s * s.micro_batches;
         CHECK_NEAR(1.0 + t.term[DPAR_TIME_BUBBLE] / stage, row[i].makespan / row[i].work,
                    i == 8   ? 0.08
@@ -266,29 +274,29 @@ static void test_checks(void)
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         s = of(bad[i].strategy);
         why.text[0] = 0;
-        CHECK(dpar_strategy_check(&job, &s, 64, &rule, &why) < 0);
+        CHECK(dpari_strategy_check(&job, &s, 64, &rule, &why) < 0);
         CHECK_INT(rule, bad[i].rule);
         CHECK(strlen(why.text) > 10);
         CHECK(dpar_rule_name(rule)[0] != '?');
     }
     for (i = 0; i < sizeof words / sizeof words[0]; i++) {
-        s = dpar_strategy_default();
-        CHECK(dpar_strategy_parse(&s, words[i], strlen(words[i]), NULL, &why) < 0);
+        s = plain_strategy();
+        CHECK(dpar_strategy_read(&s, words[i], strlen(words[i]), NULL, &why) < 0);
         CHECK_INT(s.tp, 1);
     }
     set("llama-3-8b,heads=30,kv_heads=30,head_width=128", "1x8:h100-80", "megatron");
     s = of("tp=8");
-    CHECK(dpar_strategy_check(&job, &s, 0, &rule, &why) < 0);
+    CHECK(dpari_strategy_check(&job, &s, 0, &rule, &why) < 0);
     CHECK_TEXT(why.text, "tp=8 does not divide 30 attention heads");
     s = of("tp=2,dp=3,pp=5,cp=7,tiles=2x2");
     CHECK_INT(dpar_strategy_ranks(&s), 840);
     s.dp = 2147483647;
     CHECK_INT(dpar_strategy_ranks(&s), 0);
-    CHECK_TEXT(dpar_recompute_name(DPAR_RECOMPUTE_FULL), "full");
-    CHECK_TEXT(dpar_schedule_name(DPAR_ZBV), "zbv");
-    CHECK_TEXT(dpar_cp_name(DPAR_CP_ULYSSES), "ulysses");
-    CHECK_TEXT(dpar_stack_name(DPAR_STACK_CORE), "core");
-    CHECK_TEXT(dpar_attention_name(DPAR_ATTENTION_FLASH), "flash");
+    CHECK_TEXT(dpari_recompute_name(DPAR_RECOMPUTE_FULL), "full");
+    CHECK_TEXT(dpar_order_name(DPAR_ZBV), "zbv");
+    CHECK_TEXT(dpari_cp_name(DPAR_CP_ULYSSES), "ulysses");
+    CHECK_TEXT(dpari_stack_name(DPAR_STACK_CORE), "core");
+    CHECK_TEXT(dpari_attention_name(DPAR_ATTENTION_FLASH), "flash");
     CHECK_TEXT(dpar_memory_name(DPAR_MEM_LOGITS), "logits");
     CHECK_TEXT(dpar_time_name(DPAR_TIME_BUBBLE), "bubble");
 }
@@ -312,17 +320,17 @@ static void test_shares(void)
             for (k = 0; k < 3; k++)
                 for (pp = 1; pp <= 32; pp *= 2)
                     for (z = 0; z < DPAR_RECOMPUTES; z++) {
-                        dpar_strategy s = dpar_strategy_default();
+                        dpar_strategy s = plain_strategy();
                         dpar_step t;
                         set(model[i], machine[j], recipe[k]);
                         s.pp = pp;
                         s.dp = 64 / pp;
                         s.micro_batches = 2 * pp;
                         s.recompute = z;
-                        if (dpar_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
+                        if (dpari_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
                             continue;
                         }
-                        dpar_step_of(&job, &s, &t);
+                        dpari_step_of(&job, &s, &t);
                         CHECK(t.mfu > 0.0 && t.mfu <= 1.0 && t.hfu <= 1.0 && t.hfu >= t.mfu);
                         CHECK(t.term[DPAR_TIME_IMBALANCE] >= 0.0);
                         CHECK(t.largest_stage_s >= t.mean_stage_s * (1.0 - 1e-12));
@@ -337,12 +345,12 @@ static void test_hardware_flops(void)
     dpar_strategy one = of("tp=8,pp=8,m=8,recompute=full");
     dpar_step t;
     set("gpt3-175b", "8x8:a100-80", "megatron");
-    dpar_step_of(&job, &one, &t);
+    dpari_step_of(&job, &one, &t);
     CHECK_NEAR(t.model_flops / t.samples, unit * (1 + s / (6 * h) + v / (12 * l * h)), 1e-3);
     CHECK_NEAR(t.hardware_flops / t.samples, unit * 4 / 3 * (1 + s / (6 * h) + v / (16 * l * h)),
                1e-3);
     one.recompute = DPAR_RECOMPUTE_SELECTIVE;
-    dpar_step_of(&job, &one, &t);
+    dpari_step_of(&job, &one, &t);
     CHECK_NEAR(t.hardware_flops - t.model_flops, unit * t.samples * s / (6 * h) / 3, 1e-3);
     CHECK(t.hfu > t.mfu);
 }
@@ -356,12 +364,12 @@ static void test_sequences(void)
     int32_t rule = 0;
     dpar_why why;
     set("llama-3-8b,seq=8192", "1x8:h100-80", "megatron");
-    dpar_step_of(&job, &s, &even);
+    dpari_step_of(&job, &s, &even);
     set("llama-3-8b,seq=8191", "1x8:h100-80", "megatron");
-    dpar_step_of(&job, &s, &odd);
+    dpari_step_of(&job, &s, &odd);
     CHECK(odd.total <= even.total && odd.total > 0.98 * even.total);
     s.sp = 1;
-    CHECK_INT(dpar_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_DIVIDE);
     CHECK_INT(rule, DPAR_RULE_OPTION);
     CHECK(strstr(why.text, "8191 tokens") != NULL);
 }
@@ -378,7 +386,7 @@ static void test_monotone(void)
     uint32_t state = 7;
     int32_t trial, done = 0;
     for (trial = 0; trial < 6000; trial++) {
-        dpar_strategy s = dpar_strategy_default();
+        dpar_strategy s = plain_strategy();
         dpar_step t, faster, more;
         double busy;
         int32_t pick[8], i;
@@ -398,20 +406,20 @@ static void test_monotone(void)
         s.micro_batch = degree[pick[5] % 4];
         s.micro_batches = s.pp * degree[pick[6] % 4];
         s.recompute = pick[7] % 2 ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        if (dpar_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
+        if (dpari_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
             continue;
         }
         done++;
-        dpar_step_of(&job, &s, &t);
+        dpari_step_of(&job, &s, &t);
         /* a rank may be the slowest of its pipeline: as long as pp of them on average */
         busy = s.micro_batches * t.largest_stage_s;
         CHECK(t.dp_hidden_s <= busy * 1.000001);
         c.gpu.memory_Bps *= 2.0;
-        dpar_step_of(&job, &s, &faster);
+        dpari_step_of(&job, &s, &faster);
         CHECK(faster.total <= t.total * 1.02);
         c.gpu.memory_Bps *= 0.5;
         s.micro_batch *= 2;
-        dpar_step_of(&job, &s, &more);
+        dpari_step_of(&job, &s, &more);
         CHECK(more.total >= t.total * 0.98);
     }
     CHECK(done > 1000);
@@ -424,13 +432,13 @@ static void test_traffic(void)
     dpar_strategy tp = of("tp=8,dp=1,m=8"), cp = of("cp=8,dp=1,m=4"), one = of("dp=8,m=4");
     dpar_step none, full, ring, data;
     set("llama-2-7b", "1x8:a100-80", "megatron");
-    dpar_step_of(&job, &tp, &none);
+    dpari_step_of(&job, &tp, &none);
     tp.recompute = DPAR_RECOMPUTE_FULL;
-    dpar_step_of(&job, &tp, &full);
+    dpari_step_of(&job, &tp, &full);
     /* the embedding's and the head's all-reduce are not repeated */
     CHECK_NEAR((full.link_bytes - none.link_bytes) / none.link_bytes, 64.0 / (128 + 2), 0.01);
-    dpar_step_of(&job, &cp, &ring);
-    dpar_step_of(&job, &one, &data);
+    dpari_step_of(&job, &cp, &ring);
+    dpari_step_of(&job, &one, &data);
     /* 7 blocks of s/8 tokens of keys and values, 32 layers, 4 micro-batches: once and twice */
     CHECK_NEAR(ring.link_bytes - ring.dp_bytes, 3.0 * 7 * (4096 / 8) * 2 * 4096 * 2 * 32 * 4, 0.01);
     CHECK_NEAR(ring.dp_bytes, data.dp_bytes, 1e-9);
@@ -451,61 +459,60 @@ static void test_elsewhere(void)
     set("llama-3-8b", "1x8:h100-80,nvme=10", "megatron");
     disk = host;
     disk.offload |= DPAR_OFFLOAD_NVME;
-    dpar_memory_of(&job, &host, &a);
-    dpar_memory_of(&job, &disk, &b);
-    dpar_memory_of(&job, &plain, &d);
+    dpari_memory_of(&job, &host, &a);
+    dpari_memory_of(&job, &disk, &b);
+    dpari_memory_of(&job, &plain, &d);
     CHECK_NEAR(a.total, b.total, 1e-12);
     CHECK_NEAR(a.host, 12.0 * w.params / 8, 1e-9);
-    CHECK(b.host <= 0.0 && dpar_memory_fits(&job, &a, 0.0));
+    CHECK(b.host <= 0.0 && dpari_memory_fits(&job, &a, 0.0));
     CHECK_NEAR(d.total - a.total, 1.05 * 12.0 * w.params / 8, 1e-6); /* and its fragmentation */
-    CHECK(!dpar_memory_fits(&job, &a, a.upper * 0.99) && dpar_memory_fits(&job, &a, a.upper));
-    dpar_step_of(&job, &host, &x);
-    dpar_step_of(&job, &disk, &y);
+    CHECK(!dpari_memory_fits(&job, &a, a.upper * 0.99) && dpari_memory_fits(&job, &a, a.upper));
+    dpari_step_of(&job, &host, &x);
+    dpari_step_of(&job, &disk, &y);
     /* 12 bytes a parameter read and written through 10 GB/s of a node */
     CHECK_NEAR(y.term[DPAR_TIME_OFFLOAD] - x.term[DPAR_TIME_OFFLOAD] + x.term[DPAR_TIME_OPTIMIZER],
                2.0 * 12.0 * w.params / 10e9, 1e-6);
     set("llama-3-8b", "1x8:h100-80,host=90", "megatron"); /* 96.4 GB would have to go there */
-    CHECK_INT(dpar_plan_of(&job, &host, 0, &plan, NULL, &why), DPAR_E_MEMORY);
+    CHECK_INT(dpar_plan_price(&job, &host, 0, &plan, NULL, &why), DPAR_E_MEMORY);
     CHECK(strstr(why.text, "90 GB of a node") != NULL);
     set("llama-3-8b", "2x8:h100-80", "zero");
-    dpar_step_of(&job, &three, &x);
+    dpari_step_of(&job, &three, &x);
     set("llama-3-8b", "2x8:h100-80", "zero++");
-    dpar_step_of(&job, &three, &y);
+    dpari_step_of(&job, &three, &y);
     CHECK_NEAR(y.dp_bytes / x.dp_bytes, (1 + 1 + 0.5) / (2 + 2 + 2), 0.01);
-    dpar_memory_of_stage(&job, &one, 3, &a);
-    dpar_memory_of_stage(&job, &dual, 3, &b);
+    dpari_memory_rank(&job, &one, 3, &a);
+    dpari_memory_rank(&job, &dual, 3, &b);
     CHECK_NEAR(b.term[DPAR_MEM_WEIGHTS], 2.0 * a.term[DPAR_MEM_WEIGHTS], 1e-12);
-    dpar_memory_of(&job, &one, &d);
-    dpar_memory_of_stage(&job, &one, -1, &a);
+    dpari_memory_of(&job, &one, &d);
+    dpari_memory_rank(&job, &one, -1, &a);
     CHECK_NEAR(a.total, d.first, 1e-12);
-    dpar_memory_of_stage(&job, &one, 99, &a);
+    dpari_memory_rank(&job, &one, 99, &a);
     CHECK_NEAR(a.total, d.last, 1e-12);
-    dpar_memory_of_stage(&job, &one, d.worst, &a);
+    dpari_memory_rank(&job, &one, d.worst, &a);
     CHECK_NEAR(a.total, d.total, 1e-12);
     { /* weights and activations share the link: together they take what is left of the sum */
         dpar_strategy both = of("dp=8,zero=1,m=1,offload=weights+activations"), half = both;
         set("llama-3-8b", "1x8:a100-80", "megatron");
-        dpar_step_of(&job, &both, &x);
+        dpari_step_of(&job, &both, &x);
         half.offload = DPAR_OFFLOAD_ACTIVATIONS;
-        dpar_step_of(&job, &half, &y);
+        dpari_step_of(&job, &half, &y);
         CHECK_NEAR(x.term[DPAR_TIME_OFFLOAD] - y.term[DPAR_TIME_OFFLOAD],
                    2.0 * w.params * 2.0 / (0.8 * c.gpu.pcie_Bps), 0.01);
         /* tiles of a sample share its state */
         set("unet-0.25deg", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,zero=3");
-        dpar_memory_of(&job, &half, &a);
+        dpari_memory_of(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEM_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
         CHECK(a.term[DPAR_MEM_GATHERED] > 0.0);
         set("llama-3-8b", "2x8:h100-80", "megatron");
     }
     /* activations of fp32 training */
-    dpar_memory_of(&job, &plain, &a);
+    dpari_memory_of(&job, &plain, &a);
     set("llama-3-8b,element=4", "2x8:h100-80", "fp32");
-    dpar_memory_of(&job, &plain, &b);
+    dpari_memory_of(&job, &plain, &b);
     CHECK(b.term[DPAR_MEM_ACTIVATIONS] > 1.8 * a.term[DPAR_MEM_ACTIVATIONS]);
-    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 9, 8) + dpar_in_flight(DPAR_1F1B, 4, 1, -1, 8), 0,
+    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 9, 8) + dpari_in_flight(DPAR_1F1B, 4, 1, -1, 8), 0,
                0);
-    CHECK_NEAR(dpar_bubble_overhead(0, 4), 0.0, 0);
 }
 
 static void test_properties(void)
@@ -528,9 +535,9 @@ static void test_properties(void)
         dpar_memory m;
         dpar_step t;
         double sum = 0.0;
-        CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
-        dpar_memory_of(&job, &s, &m);
-        dpar_step_of(&job, &s, &t);
+        CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+        dpari_memory_of(&job, &s, &m);
+        dpari_step_of(&job, &s, &t);
         for (k = 0; k < DPAR_TIMES; k++) {
             CHECK(t.term[k] >= 0.0);
             sum += t.term[k];
@@ -548,21 +555,21 @@ static void test_properties(void)
         dpar_strategy s = of("dp=64");
         dpar_memory m;
         s.zero = z;
-        dpar_memory_of(&job, &s, &m);
+        dpari_memory_of(&job, &s, &m);
         CHECK(m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER] <
               last);
         last = m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER];
         /* states are those of the formula */
-        CHECK_NEAR(last + m.term[DPAR_MEM_MASTER], dpar_zero_bytes(&job.recipe, w.params, z, 64),
+        CHECK_NEAR(last + m.term[DPAR_MEM_MASTER], dpari_zero_bytes(&job.recipe, w.params, z, 64),
                    1e-9);
     }
     { /* activations fall with recomputation, grow with the micro-batch */
         dpar_strategy a = of("dp=64,zero=3,mbs=1"), b = of("dp=64,zero=3,mbs=2"),
                       f = of("dp=64,zero=3,recompute=full");
         dpar_memory x, y, z3;
-        dpar_memory_of(&job, &a, &x);
-        dpar_memory_of(&job, &b, &y);
-        dpar_memory_of(&job, &f, &z3);
+        dpari_memory_of(&job, &a, &x);
+        dpari_memory_of(&job, &b, &y);
+        dpari_memory_of(&job, &f, &z3);
         CHECK_NEAR(y.term[DPAR_MEM_ACTIVATIONS], 2.0 * x.term[DPAR_MEM_ACTIVATIONS], 1e-9);
         CHECK(z3.term[DPAR_MEM_ACTIVATIONS] < 0.1 * x.term[DPAR_MEM_ACTIVATIONS]);
     }
@@ -575,9 +582,9 @@ static void test_domain(void)
     dpar_step t;
     dpar_memory m;
     set("grid:1440x720x100,fields=5,halo=2", "2x4:a100-40,nic=4x25", "fp32");
-    CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
-    dpar_step_of(&job, &s, &t);
-    dpar_memory_of(&job, &s, &m);
+    CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+    dpari_step_of(&job, &s, &t);
+    dpari_memory_of(&job, &s, &m);
     /* both sides of both cut axes: 2 (720/2 100) + 2 (1440/4 100) cells, 2 deep, 5 fields, 4 B */
     CHECK_NEAR(t.nic_bytes + t.link_bytes, (2.0 * 360 * 100 + 2.0 * 360 * 100) * 2 * 5 * 4, 1e-9);
     CHECK(t.term[DPAR_TIME_HALO] > 0.0 && t.term[DPAR_TIME_BACKWARD] <= 0.0);
@@ -601,7 +608,7 @@ static void test_experts(void)
     for (i = 0; i < 5; i++) {
         dpar_status st;
         s = of(cut[i]);
-        st = dpar_plan_of(&job, &s, 64, &plan, NULL, &why);
+        st = dpar_plan_price(&job, &s, 64, &plan, NULL, &why);
         CHECK(st == DPAR_OK || st == DPAR_E_MEMORY);
         if (i == 0) {
             forward = plan.step.term[DPAR_TIME_FORWARD];
@@ -616,13 +623,13 @@ static void test_experts(void)
     }
     CHECK(ep[2] > ep[1]); /* gathering for every rank of an expert moves more than sending to it */
     s = of("tp=8,dp=1,ep=8");
-    CHECK_INT(dpar_plan_of(&job, &s, 0, &plan, &i, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_plan_price(&job, &s, 0, &plan, &i, &why), DPAR_E_DIVIDE);
     CHECK_INT(i, DPAR_RULE_EP);
     CHECK(strstr(why.text, "sp=1") != NULL);
 }
 
-/* dpar_traffic_of is what dpar_step_of prices, in all ranks, and what is too small to be priced;
- * what really travels: tests/train/ranks/wire.c. */
+/* dpar_traffic_count is what dpari_step_of prices, in all ranks, and what is too small to be
+ * priced; what really travels: tests/train/ranks/wire.c. */
 static void test_wire(void)
 {
     static const char *const text[] = {"tp=2,cp=2,dp=2,zero=1,m=3",
@@ -639,8 +646,8 @@ static void test_wire(void)
     set("llama-2-7b", "1x8:a100-80", "megatron");
     for (i = 0; i < sizeof text / sizeof text[0]; i++) {
         dpar_strategy s = of(text[i]);
-        dpar_step_of(&job, &s, &step);
-        dpar_traffic_of(&job, &s, &t);
+        dpari_step_of(&job, &s, &step);
+        dpar_traffic_count(&job, &s, &t);
         /* the loss: 12 bytes a token to each of the others; two norms a layer, one at the end */
         loss = s.tp * (s.tp - 1.0) * 12.0 * 4096 / s.cp * s.micro_batch * s.micro_batches;
         norms = s.sp ? 2.0 * (s.tp - 1.0) * 65 * 4096 * 4 : 0.0;
@@ -650,10 +657,10 @@ static void test_wire(void)
     /* a pipeline of 4: three borders, 5 micro-batches, there and back, 4096 x 4096 in bf16 */
     {
         dpar_strategy s = of("pp=4,dp=2,m=5");
-        dpar_traffic_of(&job, &s, &t);
+        dpar_traffic_count(&job, &s, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 3.0 * 5 * 2 * 4096 * 4096 * 2 * 2, 0);
         s = of("pp=4,vp=2,dp=2,m=8,schedule=zbv"); /* six of seven borders of a V have two sides */
-        dpar_traffic_of(&job, &s, &t);
+        dpar_traffic_count(&job, &s, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2, 0);
     }
     /* a tied table: the last rank of a loop has a copy, of a V the first rank has both ends */
@@ -664,27 +671,25 @@ static void test_wire(void)
         int32_t k;
         set("gpt:layers=8,hidden=64,heads=4,vocab=1000,seq=16,tied=1", "1x8:a100-80", "megatron");
         for (k = 0; k < 4; k++) {
-            dpar_memory_of_stage(&job, &loop, k, &m[k]);
-            dpar_memory_of_stage(&job, &v, k, &all);
+            dpari_memory_rank(&job, &loop, k, &m[k]);
+            dpari_memory_rank(&job, &v, k, &all);
             sum[0] += m[k].params;
             sum[1] += all.params;
         }
         CHECK_NEAR(sum[0], w.params + 64000, 0);
         CHECK_NEAR(sum[1], w.params, 0);
-        dpar_traffic_of(&job, &loop, &t);
+        dpar_traffic_count(&job, &loop, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 2.0 * 2 * 64000 * 4, 0);
-        dpar_traffic_of(&job, &v, &t);
+        dpar_traffic_count(&job, &v, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 0, 0);
         /* under tp: the bias of a row layer is whole, 2 of 64 a block */
         loop = of("tp=2,dp=4");
-        dpar_memory_of(&job, &loop, &all);
+        dpari_memory_of(&job, &loop, &all);
         CHECK_NEAR(all.params,
                    (w.params - 8 * (4 * 64 + 2 * 64) - 2 * 64 - 16 * 64) / 2 +
                        8 * (4 * 64 + 2 * 64) + 2 * 64 + 16 * 64,
                    0);
     }
-    CHECK_TEXT(dpar_traffic_name(DPAR_TRAFFIC_HALO), "halo");
-    CHECK_TEXT(dpar_traffic_name(-1), "?");
 }
 
 int main(void)

@@ -113,7 +113,7 @@ contains
         call check(product(best%parts(:2)) == 4 .and. best%parts(2) == 1 .and. best%seconds > 0, &
                   "does not cut runs of memory")
         again = best
-        rates = dpar_halo_rates_default()
+        call dpar_halo_rates_init(rates)
         call check(dpar_halo_grid_cost(job, rates, again) == 0 .and. &
                    abs(again%seconds - best%seconds) <= 1e-9 * best%seconds, "its cost")
         call check(dpar_mesh_named(mesh, ["z", "y", "x"], best%parts(:2), DPAR_LAST_FASTEST, 4) &

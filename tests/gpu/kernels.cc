@@ -1678,7 +1678,7 @@ static void test_measure(void)
     const int64_t n = dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, text, sizeof text);
     CHECK_INT(n, (int64_t)strlen(text));
     snprintf(all, sizeof all, "1x8:h200\n%s", text);
-    CHECK_INT(dpar_cluster_parse(&cluster, all, strlen(all), &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&cluster, all, strlen(all), &why), DPAR_OK);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_HBM], 4.3 / 4.8, 1e-3);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_GEMM], 7.8 / 9.9, 1e-3);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_LAUNCH_S], 3e-6, 1e-3);

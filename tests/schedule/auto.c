@@ -7,12 +7,12 @@
 
 #include "pipe_oracle.h"
 
-static int64_t memory[1 << 21], room[1 << 20];
+static int64_t memory[(1 << 21) + (1 << 20)], room[1 << 12];
 
 static dpar_status run(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
                        dpar_pipe_result *result, dpar_why *why)
 {
-    return dpar_auto_schedule(job, nodes, s, room, sizeof room, result, memory, sizeof memory, why);
+    return make_auto(job, nodes, s, result, memory, sizeof memory, why);
 }
 
 static dpar_pipe_result reached; /* by the last reach() */
@@ -130,11 +130,12 @@ static void test_small(void)
                              a == 0   ? p
                              : a == 1 ? p + 1
                                       : 2 * p);
-                CHECK_INT(
-                    dpar_schedule_lay(&s, p, p, dpar_pipe_actions(&c.job), room, sizeof room, NULL),
-                    DPAR_OK);
-                CHECK_INT(dpar_exact_search(&c.job, INT64_MAX, 0, &s, &best, memory, 1 << 20, NULL),
+                CHECK_INT(dpar_schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room,
+                                             sizeof room, NULL),
                           DPAR_OK);
+                CHECK_INT(
+                    dpari_exact_search(&c.job, INT64_MAX, 0, &s, &best, memory, 1 << 20, NULL),
+                    DPAR_OK);
                 CHECK_INT(reach(&c.job, 0), best.makespan);
             }
         }
@@ -233,6 +234,7 @@ static void test_cap(void)
     pipe_case c;
     dpar_schedule s;
     dpar_pipe_result result;
+    int64_t need;
     dpar_why why;
     pipe_start(&c, 4, 3, 8, DPAR_MAP_V, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
@@ -248,18 +250,14 @@ static void test_cap(void)
     CHECK(reach(&c.job, 0) > 0);
     CHECK_INT(run(&c.job, -1, &s, &result, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-1 nodes: 0 or more");
-    CHECK_INT(dpar_auto_schedule(&c.job, 0, &s, room, sizeof room, &result, memory,
-                                 dpar_auto_bytes(&c.job) - 1, &why),
-              DPAR_E_ROOM);
-    CHECK_INT(dpar_auto_schedule(&c.job, 0, &s, room, sizeof room, &result, memory,
-                                 dpar_auto_bytes(&c.job), &why),
-              DPAR_MORE);
-    CHECK_INT(dpar_auto_schedule(&c.job, 0, &s, room,
-                                 dpar_schedule_bytes(4, 12, dpar_pipe_actions(&c.job)) - 1, &result,
-                                 memory, sizeof memory, &why),
-              DPAR_E_ROOM);
+    need = dpar_schedule_auto_bytes(&c.job, &why);
+    CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need - 1, &why), DPAR_E_ROOM);
+    CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need, &why), DPAR_MORE);
+    CHECK(s.begin == (int64_t *)(void *)memory);
     c.job.micros = 0;
-    CHECK_INT(dpar_auto_bytes(&c.job), -1);
+    why.text[0] = 0;
+    CHECK_INT(dpar_schedule_auto_bytes(&c.job, &why), -1);
+    CHECK(why.text[0] != 0);
     CHECK_INT(run(&c.job, 0, &s, &result, NULL), DPAR_E_ARG);
 }
 

@@ -6,6 +6,23 @@
 #include "dpar_schedule.h"
 
 #include "check.h"
+#include "schedule_calls.h"
+
+/* The formula, its parts apart; text may be NULL. */
+static dpar_status closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
+                               int32_t rank, int64_t *value, const char **text, dpar_why *why)
+{
+    dpar_formula f;
+    dpar_status st;
+    f.value = *value;
+    f.text = text != NULL ? *text : NULL;
+    st = dpar_order_closed_form(order, t, what, rank, &f, why);
+    *value = f.value;
+    if (text != NULL) {
+        *text = f.text;
+    }
+    return st;
+}
 
 static int64_t lists[1 << 19], work[1 << 20];
 static dpar_rank_timing ranks[64];
@@ -41,10 +58,10 @@ static int simulate(const dpar_order *o, const dpar_times *t, dpar_timing *out)
 {
     dpar_schedule s;
     dpar_why why;
-    if (dpar_order_make(&s, o, lists, sizeof lists, NULL) != DPAR_OK) {
+    if (dpar_schedule_generate(&s, o, lists, sizeof lists, NULL) != DPAR_OK) {
         return 0;
     }
-    CHECK_INT(dpar_simulate(&s, t, NULL, NULL, out, ranks, work, sizeof work, &why), DPAR_OK);
+    CHECK_INT(simulate_list(&s, t, NULL, NULL, out, ranks, work, sizeof work, &why), DPAR_OK);
     return 1;
 }
 
@@ -65,13 +82,13 @@ static int agrees(const dpar_order *o, const dpar_times *t)
     seen[DPAR_CLOSED_LATENCY] = out.makespan - without.makespan;
     seen[DPAR_CLOSED_IDLE] = out.bubble_worst;
     for (what = 0; what < DPAR_CLOSED_PEAK; what++) {
-        if (dpar_closed_form(o, t, what, 0, &value, NULL, NULL) == DPAR_OK) {
+        if (closed_form(o, t, what, 0, &value, NULL, NULL) == DPAR_OK) {
             CHECK_INT(value, seen[what]);
             applied++;
         }
     }
     for (r = 0; r < o->ranks; r++) {
-        if (dpar_closed_form(o, t, DPAR_CLOSED_PEAK, r, &value, NULL, NULL) == DPAR_OK) {
+        if (closed_form(o, t, DPAR_CLOSED_PEAK, r, &value, NULL, NULL) == DPAR_OK) {
             CHECK_INT(value, ranks[r].peak_count);
             applied++;
         }
@@ -90,7 +107,7 @@ static void test_sweep(void)
             for (m = 1; m <= 4 * sizes[k]; m++) {
                 for (v = 0; v <= 4; v += v ? 1 : 2) { /* 0: the rule's own */
                     dpar_order o = order_of(rule, sizes[k], (int32_t)m, v);
-                    if (dpar_order_check(&o, NULL) != DPAR_OK) {
+                    if (dpari_order_check(&o, NULL) != DPAR_OK) {
                         continue;
                     }
                     for (n = 0; n < 8; n++) {
@@ -153,32 +170,32 @@ static void test_failures(void)
                 for (v = 2; v <= 4 && m < p; v += 2) {
                     o = order_of(DPAR_INTERLEAVED, p, m, v);
                     CHECK(simulate(&o, &t, &out));
-                    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
+                    CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[0]++;
                     wrong[0] += out.makespan != (m * v + p - 1) * (f + i + w);
                     o.rule = DPAR_BREADTH_FIRST;
                     CHECK(simulate(&o, &t, &out));
-                    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
+                    CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[1]++;
                     wrong[1] += out.makespan != (m * v + p - 1) * (f + i + w);
                 }
                 o = order_of(DPAR_ZB_H1, p, m, 0);
                 if (w > i && m >= p && m % (m / p) == 0) { /* micro-batches that PyTorch allows */
                     CHECK(simulate(&o, &t, &out));
-                    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
+                    CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[2]++;
                     wrong[2] += out.makespan != m * (f + i + w) + (p - 1) * (f + i - w);
                 }
                 if (w <= i && m < p) {
                     CHECK(simulate(&o, &t, &out));
-                    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
+                    CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[3]++;
                     wrong[3] += out.makespan != m * (f + i + w) + (p - 1) * (f + i - w);
                 }
                 if (n == 0 && m < 2 * p - 1) {
                     o.rule = DPAR_ZBV;
                     CHECK(simulate(&o, &t, &out));
-                    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
+                    CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[4]++;
                     wrong[4] += out.makespan != 6 * m + p - 1;
                 }
@@ -233,8 +250,7 @@ static void test_latency(void)
         int64_t value;
         CHECK(simulate(&o, &t, &out));
         CHECK_INT(out.makespan, 20);
-        CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, NULL, NULL),
-                  DPAR_E_NONE);
+        CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, NULL, NULL), DPAR_E_NONE);
     }
 }
 
@@ -244,11 +260,11 @@ static void says(dpar_order o, dpar_times t, int32_t what, int32_t rank, dpar_st
     int64_t value = 77;
     const char *formula = "none";
     dpar_why why;
-    CHECK_INT(dpar_closed_form(&o, &t, what, rank, &value, &formula, &why), st);
+    CHECK_INT(closed_form(&o, &t, what, rank, &value, &formula, &why), st);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(value, 77); /* nothing was written */
     CHECK_TEXT(formula, "none");
-    CHECK_INT(dpar_closed_form(&o, &t, what, rank, &value, NULL, NULL), st);
+    CHECK_INT(closed_form(&o, &t, what, rank, &value, NULL, NULL), st);
 }
 
 static void test_sentences(void)
@@ -280,11 +296,11 @@ static void test_sentences(void)
     says(o, t, 0, 0, DPAR_E_NONE,
          "1f1b: no formula gives the makespan, unless: all stages alike, latency alone");
     t.forward.of = NULL;
-    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_OK);
     CHECK_TEXT(formula, "(m + p - 1) (F + B)");
     CHECK_INT(value, 9);
     o.ranks = 0;
-    CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_E_ARG);
+    CHECK_INT(closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_E_ARG);
 }
 
 /* Any times, zero too, any overlap: what applies is right. */
@@ -324,15 +340,15 @@ static void test_formula_text(void)
     dpar_times t = times(unit, 4, 1);
     const char *text = "";
     int64_t value;
-    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
     CHECK_INT(value, 7 * 12 + 6);
-    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_SPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_SPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
-    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_LATENCY, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_LATENCY, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "2 (p - 1) c");
     t.latency.all = 0;
-    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B)");
 }
 

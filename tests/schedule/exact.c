@@ -13,9 +13,9 @@ static int64_t memory[1 << 21], room[1 << 12];
 static dpar_status search(const dpar_pipe_job *job, int64_t nodes, int64_t known, int64_t bytes,
                           dpar_schedule *s, dpar_pipe_result *result, dpar_why *why)
 {
-    dpar_status st = dpar_schedule_lay(s, job->ranks, job->stages, dpar_pipe_actions(job), room,
+    dpar_status st = dpar_schedule_init(s, job->ranks, job->stages, dpari_pipe_actions(job), room,
                                        sizeof room, why);
-    return st != DPAR_OK ? st : dpar_exact_search(job, nodes, known, s, result, memory, bytes, why);
+    return st != DPAR_OK ? st : dpari_exact_search(job, nodes, known, s, result, memory, bytes, why);
 }
 
 static void test_file(void)
@@ -30,7 +30,7 @@ static void test_file(void)
         CHECK_INT(search(&c.job, INT64_MAX, 0, 1 << 22, &s, &result, NULL), DPAR_OK);
         CHECK_INT(result.makespan, c.expected);
         CHECK_INT(result.bound, c.expected);
-        CHECK(dpar_pipe_bound(&c.job) <= c.expected);
+        CHECK(dpari_pipe_bound(&c.job) <= c.expected);
         pipe_judge(&c.job, &s, &result);
         lines++;
     }
@@ -66,7 +66,7 @@ static void pipe_extend(const dpar_pipe_job *job, int rank, pipe_orders *o, unsi
     }
     for (s = 0; s < job->stages; s++) {
         int64_t hf = pipe_at(&job->times->hold_forward, s), hi, hw, more, cap;
-        if (dpar_stage_rank(job->map, job->ranks, s) != rank) {
+        if (dpari_stage_rank(job->map, job->ranks, s) != rank) {
             continue;
         }
         hi = hf == 0 ? 0 : pipe_at(&job->times->hold_input, s);
@@ -109,7 +109,7 @@ static int64_t pipe_time(const dpar_pipe_job *job, unsigned char *const *order, 
                                                             : pipe_at(&job->times->weight, s);
                 time += kind == 1 && !job->split ? pipe_at(&job->times->weight, s) : 0;
                 if (kind < 2 && from >= 0 && from < job->stages) {
-                    int other = dpar_stage_rank(job->map, job->ranks, from) != r;
+                    int other = dpari_stage_rank(job->map, job->ranks, from) != r;
                     int64_t lag = pipe_at(&job->times->latency, from < s ? from : s);
                     if (done[from][kind] <= k) {
                         break;
@@ -202,7 +202,7 @@ static void random_case(pipe_case *c, int p, int v, int m, int split)
             c->hold_f[k] = random_int(3, 6);
             c->hold_i[k] = -random_int(0, 3);
             c->hold_w[k] = -c->hold_f[k] - c->hold_i[k];
-            r = dpar_stage_rank(c->job.map, p, k);
+            r = dpari_stage_rank(c->job.map, p, k);
             c->cap[r] += c->hold_f[k];
         }
         for (r = 0; r < p; r++) {
@@ -231,7 +231,7 @@ static void test_brute_force(void)
             }
             CHECK_INT(search(&c.job, INT64_MAX, 0, 1 << 16, &s, &result, NULL), DPAR_OK);
             CHECK_INT(c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan, best);
-            CHECK(dpar_pipe_bound(&c.job) <= best);
+            CHECK(dpari_pipe_bound(&c.job) <= best);
             pipe_judge(&c.job, &s, &result);
             compared++;
         }
@@ -246,37 +246,37 @@ static void test_sentences(void)
     const uint16_t some[] = {0, 1, 1}, high[] = {0, 1, 3};
     pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
-    CHECK_INT(dpar_pipe_check(&c.job, NULL), DPAR_OK);
+    CHECK_INT(dpari_pipe_check(&c.job, NULL), DPAR_OK);
     c.job.cap.of = c.cap;
     c.cap[2] = -1;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 2 has 1 stages and a cap of -1");
     pipe_start(&c, 3, 3, 4, DPAR_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 20);
     pipe_holds(&c, 10, -4, -6);
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_MEMORY);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_MEMORY);
     CHECK_TEXT(why.text, "cannot fit: rank 0 needs 3 activations of 10 bytes, its cap is 20");
     c.times.hold_always.all = 2;
     c.job.cap.all = 35;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_MEMORY);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_MEMORY);
     CHECK_TEXT(why.text, "cannot fit: rank 0 holds 6 bytes always and needs 30 more for one "
                          "micro-batch, its cap is 35");
     c.job.cap.all = 36;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_OK);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     c.times.hold_weight.all = -5;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "stage 0 holds 10 for F, -4 for I and -5 for W: F takes what I and W give "
                          "back, hold_always is 0 or more");
     pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
     c.job.rank_of = some;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 2 has 0 stages and a cap of 0");
     c.job.rank_of = high;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "stage 2 is on rank 3 of 3");
     c.job.rank_of = NULL;
     c.job.map = DPAR_MAP_BIDIRECTIONAL;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "map 2 is not DPAR_MAP_LOOP or DPAR_MAP_V");
 }
 
@@ -293,32 +293,32 @@ static void test_domain(void)
         c.job.ranks = size[k][0];
         c.job.stages = size[k][1];
         c.job.micros = size[k][2];
-        CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_pipe_bound(&c.job), -1);
-        CHECK_INT(dpar_exact_bytes(&c.job, 1), -1);
+        CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+        CHECK_INT(dpari_pipe_bound(&c.job), -1);
+        CHECK_INT(dpari_exact_bytes(&c.job, 1), -1);
     }
     pipe_start(&c, 2, 1, 2, DPAR_MAP_LOOP, 1);
     c.times.forward.all = -1;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     c.times.forward.all = most / 4; /* 2 stages, 2 micro-batches: 2^60 */
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_OK);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     c.times.weight.all = 1;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "2 micro-batches of 576460752303423490 units of time pass 2^60");
     c.times.forward.all = INT64_MAX;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the times of stages 0 to 0 pass 2^60");
     c.times.forward.all = 1;
     c.times.bytes.all = INT64_MAX;
     c.times.bandwidth.all = 1;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
     c.times.bandwidth.all = 0;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_OK);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     pipe_holds(&c, most, -most, 0);
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the bytes of stages 0 to 1 pass 2^60");
     c.job.times = NULL;
-    CHECK_INT(dpar_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
 }
 
 /* Less memory means more work and the same answer; fewer nodes than needed: MORE and a bound. */
@@ -331,9 +331,9 @@ static void test_budget(void)
     int64_t bytes;
     pipe_start(&c, 4, 1, 5, DPAR_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 3); /* exact_optimum.txt: 21 */
-    bytes = dpar_exact_bytes(&c.job, 1);
-    CHECK(dpar_exact_bytes(&c.job, 1000) > bytes);
-    CHECK_INT(dpar_exact_bytes(&c.job, 0), -1);
+    bytes = dpari_exact_bytes(&c.job, 1);
+    CHECK(dpari_exact_bytes(&c.job, 1000) > bytes);
+    CHECK_INT(dpari_exact_bytes(&c.job, 0), -1);
     CHECK_INT(search(&c.job, INT64_MAX, 0, sizeof memory, &s, &most, NULL), DPAR_OK);
     CHECK_INT(search(&c.job, INT64_MAX, 0, bytes + 100000, &s, &least, NULL), DPAR_OK);
     CHECK_INT(least.makespan, 21);
@@ -341,7 +341,7 @@ static void test_budget(void)
     CHECK_INT(search(&c.job, 50, 0, sizeof memory, &s, &cut, NULL), DPAR_MORE);
     CHECK_INT(cut.nodes, 50);
     CHECK_INT(cut.makespan, 0);
-    CHECK_INT(cut.bound, dpar_pipe_bound(&c.job));
+    CHECK_INT(cut.bound, dpari_pipe_bound(&c.job));
     CHECK_INT(search(&c.job, 200, 0, sizeof memory, &s, &cut, NULL), DPAR_MORE);
     CHECK(cut.makespan >= 21);
     pipe_judge(&c.job, &s, &cut);
@@ -354,7 +354,7 @@ static void test_budget(void)
     CHECK_INT(search(&c.job, -1, 0, bytes, &s, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-1 nodes and a known 0 are 0 or more");
     s.stages = 5;
-    CHECK_INT(dpar_exact_search(&c.job, 9, 0, &s, &cut, memory, bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_exact_search(&c.job, 9, 0, &s, &cut, memory, bytes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the schedule is laid out for 4 ranks and 5 stages, not 4 and 4");
     c.times.forward.all = 0;
     CHECK_INT(search(&c.job, 9, 0, bytes, &s, &cut, &why), DPAR_E_ARG);

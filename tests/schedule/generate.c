@@ -6,8 +6,25 @@
 #include "dpar_schedule.h"
 
 #include "check.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
+
+/* Actions of a rank, by the rule; -1 for a rank or an order that there is not. */
+static int64_t counted(const dpar_order *order, int32_t rank)
+{
+    dpari_plan k;
+    int64_t count = 0;
+    int32_t i;
+    if (dpari_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    for (i = 0; i < k.stages; i++) {
+        count += dpari_order_rank(order, i) == rank ? dpari_plan_count(&k, i) : 0;
+    }
+    return count;
+}
 
 static char text[1 << 16], again[1 << 16];
 static int64_t memory[1 << 17], other_memory[1 << 16];
@@ -37,8 +54,8 @@ static int64_t arrives(const dpar_schedule *s, int64_t end, int32_t from, int32_
 static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 {
     int32_t near = a->stage, k = a->micro;
-    int32_t far =
-        a->kind == DPAR_FORWARD ? dpar_schedule_before(s, near) : dpar_schedule_behind(s, near);
+    int32_t far = a->kind == DPAR_FORWARD ? dpar_schedule_partner(s, DPAR_RECV_F, near)
+                                          : dpar_schedule_partner(s, DPAR_SEND_F, near);
     int64_t own = 0, in = 0;
     int back = a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT;
     if (a->kind == DPAR_WEIGHT) {
@@ -185,12 +202,12 @@ static dpar_schedule made(const dpar_order *o)
 {
     dpar_schedule s;
     dpar_why why;
-    int64_t n = dpar_order_bytes(o, &why);
+    int64_t n = dpar_schedule_generate_bytes(o, &why);
     memset(&s, 0, sizeof s);
     why.text[0] = 0;
     CHECK(n > 0 && n <= (int64_t)sizeof memory);
     memset(memory, 0xA5, (size_t)n + 8); /* no list relies on what was there, or writes behind */
-    CHECK_INT(dpar_order_make(&s, o, memory, n, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_generate(&s, o, memory, n, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK(((unsigned char *)memory)[n] == 0xA5);
     return s;
@@ -302,8 +319,7 @@ static void test_files(void)
         int32_t rank;
         int64_t k, at = 0;
         snprintf(path, sizeof path, "tests/data/pipeline/%s.csv", reference[i].file);
-        CHECK_INT(dpar_schedule_read(&r, text, load(path), s.chain, other_memory,
-                                     sizeof other_memory, &why),
+        CHECK_INT(read_csv(&r, text, load(path), s.chain, other_memory, sizeof other_memory, &why),
                   DPAR_OK);
         CHECK_INT(s.ranks, r.ranks);
         CHECK_INT(s.stages, r.stages);
@@ -311,7 +327,7 @@ static void test_files(void)
         CHECK(memcmp(s.rank_of, r.rank_of, 2 * (size_t)s.stages) == 0);
         for (rank = 0; rank < s.ranks; rank++) {
             CHECK_INT(s.begin[rank], at);
-            CHECK_INT(dpar_order_count(&o, rank), s.begin[rank + 1] - s.begin[rank]);
+            CHECK_INT(counted(&o, rank), s.begin[rank + 1] - s.begin[rank]);
             for (k = r.begin[rank]; k < r.begin[rank + 1]; k++) {
                 if (r.action[k].kind != DPAR_IDLE) {
                     CHECK(memcmp(&s.action[at], &r.action[k], sizeof s.action[at]) == 0);
@@ -394,7 +410,7 @@ static void test_metrics(void)
 
 static void sweep_one(dpar_order *o, int64_t *done_count)
 {
-    if (dpar_order_check(o, NULL) == DPAR_OK) {
+    if (dpari_order_check(o, NULL) == DPAR_OK) {
         (void)timed(o, 1, 1, 1);
         ++*done_count;
     }
@@ -818,14 +834,14 @@ static void refused(dpar_order o, dpar_status st, const char *sentence)
     dpar_schedule s;
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_order_check(&o, &why), st);
+    CHECK_INT(dpari_order_check(&o, &why), st);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_order_check(&o, NULL), st);
-    CHECK_INT(dpar_order_bytes(&o, NULL), -1);
-    CHECK_INT(dpar_order_count(&o, 0), -1);
+    CHECK_INT(dpari_order_check(&o, NULL), st);
+    CHECK_INT(dpar_schedule_generate_bytes(&o, NULL), -1);
+    CHECK_INT(counted(&o, 0), -1);
     why.text[0] = 0;
     s.ranks = 77;
-    CHECK_INT(dpar_order_make(&s, &o, memory, sizeof memory, &why), st);
+    CHECK_INT(dpar_schedule_generate(&s, &o, memory, sizeof memory, &why), st);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(s.ranks, 77);
 }
@@ -923,19 +939,19 @@ static void test_room(void)
         dpar_order o = order(rule, 4, 0, 8);
         dpar_schedule s;
         dpar_why why;
-        int64_t n = dpar_order_bytes(&o, NULL);
+        int64_t n = dpar_schedule_generate_bytes(&o, NULL);
         void *exact = malloc((size_t)n); /* for the sanitizer */
         s.ranks = 77;
-        CHECK_INT(dpar_order_make(&s, &o, exact, n - 1, &why), DPAR_E_ROOM);
+        CHECK_INT(dpar_schedule_generate(&s, &o, exact, n - 1, &why), DPAR_E_ROOM);
         CHECK(strstr(why.text, " bytes, there are ") != NULL);
-        CHECK_INT(dpar_order_make(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
-        CHECK_INT(dpar_order_make(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
+        CHECK_INT(dpar_schedule_generate(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
+        CHECK_INT(dpar_schedule_generate(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
         CHECK_INT(s.ranks, 77);
         o.slices = rule != DPAR_SEQ1F1B; /* 1 is what all have */
-        CHECK_INT(dpar_order_make(&s, &o, exact, n, NULL), DPAR_OK);
+        CHECK_INT(dpar_schedule_generate(&s, &o, exact, n, NULL), DPAR_OK);
         CHECK_INT(s.slices, rule == DPAR_SEQ1F1B ? 2 : 1);
-        CHECK_INT(dpar_order_count(&o, -1), -1);
-        CHECK_INT(dpar_order_count(&o, 4), -1);
+        CHECK_INT(counted(&o, -1), -1);
+        CHECK_INT(counted(&o, 4), -1);
         free(exact);
     }
 }
@@ -953,7 +969,7 @@ static void test_rank_of(void)
         dpar_schedule plain, s;
         run got;
         const uint16_t *map = turned;
-        if (dpar_order_check(&o, NULL) != DPAR_OK) {
+        if (dpari_order_check(&o, NULL) != DPAR_OK) {
             continue;
         }
         plain = made(&o);
@@ -966,7 +982,7 @@ static void test_rank_of(void)
         for (r = 0; r < 3; r++) {
             int64_t n = plain.begin[r + 1] - plain.begin[r];
             CHECK_INT(s.begin[map[r] + 1] - s.begin[map[r]], n);
-            CHECK_INT(dpar_order_count(&o, map[r]), n);
+            CHECK_INT(counted(&o, map[r]), n);
             CHECK(memcmp(s.action + s.begin[map[r]], plain.action + plain.begin[r],
                          sizeof(dpar_action) * (size_t)n) == 0);
         }
@@ -983,12 +999,12 @@ static void test_rank_of(void)
         refused(o, DPAR_E_ARG, "stage 4 on rank 1: the rule has it with stage 1, on rank 0");
         o.rule = DPAR_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
         (void)timed(&o, 1, 1, 1);
-        CHECK_INT(dpar_order_count(&o, 1), 28);
-        CHECK_INT(dpar_order_count(&o, 2), 28);
+        CHECK_INT(counted(&o, 1), 28);
+        CHECK_INT(counted(&o, 2), 28);
         o.rank_of = twice;
         (void)timed(&o, 1, 1, 1);
-        CHECK_INT(dpar_order_count(&o, 1), 0);
-        CHECK_INT(dpar_order_count(&o, 2), 4 * 7 * 2);
+        CHECK_INT(counted(&o, 1), 0);
+        CHECK_INT(counted(&o, 2), 4 * 7 * 2);
         o.rule = DPAR_GPIPE;
         (void)timed(&o, 1, 1, 1);
         o.rank_of = high;
@@ -1004,13 +1020,13 @@ static void test_rank_of(void)
             many[i] = (uint16_t)(65534 - i);
         }
         o.rank_of = many;
-        CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+        CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
         o.rule = DPAR_FORWARD_ONLY;
         o.ranks = 1;
         o.stages = 65535;
         refused(o, DPAR_E_ARG, "stage 0 on rank 65534: there are 1 ranks");
         o.ranks = 65535;
-        CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+        CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
         o = order(DPAR_1F1B, 65535, 0, 1);
         o.rank_of = many;
         many[65533] = 0;
@@ -1031,7 +1047,7 @@ static void test_rank_window(void)
         many[i] = (uint16_t)i;
     }
     o.rank_of = many;
-    CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+    CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
     many[7] = 1024;
     refused(o, DPAR_E_ARG, "rank 1024 has the stages of two ranks of the rule");
 }
@@ -1042,16 +1058,16 @@ static void test_large(void)
     dpar_order o = order(DPAR_INTERLEAVED, 8, 8191, 65535);
     int32_t rule, rank;
     int64_t all = 0;
-    CHECK_INT(dpar_order_count(&o, 7), INT64_C(2) * 8191 * 65535);
-    CHECK_INT(dpar_order_bytes(&o, NULL),
+    CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
+    CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
               INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191);
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
         o = order(rule, 32766, 0, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1));
-        CHECK(dpar_order_bytes(&o, NULL) > 0);
+        CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);
     }
     o = order(DPAR_DUALPIPE, 8, 0, 20);
     for (rank = 0; rank < 8; rank++) {
-        all += dpar_order_count(&o, rank);
+        all += counted(&o, rank);
     }
     CHECK_INT(made(&o).begin[8], all);
 }

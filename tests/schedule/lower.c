@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "data_lines.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 
@@ -18,7 +19,7 @@ static int64_t memory[ROOM / 8], first[ROOM / 8], third[ROOM / 8];
 static void read_text(dpar_schedule *s, size_t n, int32_t chain, int64_t *mem)
 {
     dpar_why why;
-    CHECK_INT(dpar_schedule_read(s, text, n, chain, mem, ROOM, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, text, n, chain, mem, ROOM, &why), DPAR_OK);
 }
 
 static dpar_schedule read_file(const char *name, int32_t chain)
@@ -69,9 +70,9 @@ static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_
 static dpar_schedule merge(const dpar_schedule *in, int64_t *mem)
 {
     dpar_schedule out;
-    int64_t bytes = dpar_schedule_merge_bytes(in, NULL);
+    int64_t bytes = merge_list_bytes(in, NULL);
     CHECK(bytes > 0 && bytes <= ROOM);
-    CHECK_INT(dpar_schedule_merge(&out, in, mem, bytes, NULL), DPAR_OK);
+    CHECK_INT(merge_list(&out, in, mem, bytes, NULL), DPAR_OK);
     CHECK_INT(dpar_schedule_bytes(out.ranks, out.stages, out.begin[out.ranks]), bytes);
     return out;
 }
@@ -79,10 +80,10 @@ static dpar_schedule merge(const dpar_schedule *in, int64_t *mem)
 static dpar_schedule sink(const dpar_schedule *in, int32_t channel_class, int64_t *mem)
 {
     dpar_schedule out;
-    int64_t bytes = dpar_schedule_sink_bytes(in, NULL);
+    int64_t bytes = late_recv_bytes(in, NULL);
     CHECK(bytes > 0 && bytes <= ROOM);
     memset(mem, 0x5a, (size_t)bytes);
-    CHECK_INT(dpar_schedule_sink(&out, in, channel_class, mem, bytes, NULL), DPAR_OK);
+    CHECK_INT(late_recv(&out, in, channel_class, mem, bytes, NULL), DPAR_OK);
     CHECK(memcmp(out.begin, in->begin, 8 * (size_t)(in->ranks + 1)) == 0);
     return out;
 }
@@ -405,7 +406,7 @@ static dpar_schedule laid(int32_t ranks, int32_t chains, int32_t chain, int32_t 
 {
     dpar_schedule s;
     dpar_why why;
-    CHECK_INT(dpar_schedule_lay(&s, ranks, chains * chain, actions, mem, ROOM, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_init(&s, ranks, chains * chain, actions, mem, ROOM, &why), DPAR_OK);
     s.chain = chain;
     s.micros = micros;
     return s;
@@ -436,8 +437,8 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
     int i, left = s.stages * micros, map = below(4);
     for (i = 0; i < s.stages; i++) {
         int r = map == 0   ? below(ranks)
-                : map == 1 ? dpar_stage_rank(DPAR_MAP_V, ranks, i)
-                : map == 2 ? dpar_stage_rank(DPAR_MAP_LOOP, ranks, i)
+                : map == 1 ? dpari_stage_rank(DPAR_MAP_V, ranks, i)
+                : map == 2 ? dpari_stage_rank(DPAR_MAP_LOOP, ranks, i)
                            : i / 2 % ranks;
         s.rank_of[i] = (uint16_t)r;
     }
@@ -496,8 +497,8 @@ static int needs(const dpar_action *a, const dpar_action *receive)
 static int same_class(const dpar_action *receive, const dpar_action *a, int channel_class)
 {
     return is_message(a) &&
-           (channel_class == DPAR_SINK_ANY ||
-            (a->peer == receive->peer && (channel_class == DPAR_SINK_PEER || is_receive(a))));
+           (channel_class == DPAR_CHANNEL_ANY ||
+            (a->peer == receive->peer && (channel_class == DPAR_CHANNEL_PEER || is_receive(a))));
 }
 
 /* From the last to the first, each receive goes on until something stops it. */
@@ -547,13 +548,13 @@ static int class_order_kept(const dpar_schedule *a, const dpar_schedule *b, int 
 {
     int32_t r, peer, way;
     for (r = 0; r < a->ranks; r++) {
-        for (peer = 0; peer < (channel_class == DPAR_SINK_ANY ? 1 : a->ranks); peer++) {
-            for (way = 0; way < (channel_class == DPAR_SINK_EDGE ? 2 : 1); way++) {
+        for (peer = 0; peer < (channel_class == DPAR_CHANNEL_ANY ? 1 : a->ranks); peer++) {
+            for (way = 0; way < (channel_class == DPAR_CHANNEL_EDGE ? 2 : 1); way++) {
                 int64_t i = a->begin[r], k = b->begin[r];
                 for (;;) {
 #define OTHER(x)                                                                                   \
-    (!is_message(x) || (channel_class != DPAR_SINK_ANY && (x)->peer != peer) ||                    \
-     (channel_class == DPAR_SINK_EDGE && is_receive(x) != way))
+    (!is_message(x) || (channel_class != DPAR_CHANNEL_ANY && (x)->peer != peer) ||                 \
+     (channel_class == DPAR_CHANNEL_EDGE && is_receive(x) != way))
                     while (i < a->begin[r + 1] && OTHER(&a->action[i])) {
                         i++;
                     }
@@ -580,7 +581,7 @@ static void check_sinks(const dpar_schedule *s)
 {
     static lists plain, ours;
     int c, room = (1 << 18) / s->ranks;
-    for (c = 0; c < DPAR_SINK_CLASSES; c++) {
+    for (c = 0; c < DPAR_CHANNELS; c++) {
         dpar_schedule out = sink(s, c, third);
         CHECK(class_order_kept(s, &out, c));
         to_lists(&plain, s, room, cells_of);
@@ -714,9 +715,9 @@ static void check_waiting(const dpar_schedule *s, const int *expected)
         int now = 0, most = 0;
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
-            int32_t from = a->kind == DPAR_FORWARD ? dpar_schedule_before(s, a->stage)
+            int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
                            : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT
-                               ? dpar_schedule_behind(s, a->stage)
+                               ? dpari_schedule_behind(s, a->stage)
                                : -1;
             now += is_receive(a) - (from >= 0 && s->rank_of[from] != r);
             most = now > most ? now : most;
@@ -763,28 +764,28 @@ static void test_waiting(void)
     dpar_schedule s = interleaved(8, 2, 32), full, sunk;
     full = lower(&s, 0, 0, first);
     check_waiting(&full, interleaved_8);
-    sunk = sink(&full, DPAR_SINK_ANY, third);
+    sunk = sink(&full, DPAR_CHANNEL_ANY, third);
     check_waiting(&sunk, interleaved_any);
-    sunk = sink(&full, DPAR_SINK_PEER, third);
+    sunk = sink(&full, DPAR_CHANNEL_PEER, third);
     check_waiting(&sunk, ones);
-    sunk = sink(&full, DPAR_SINK_EDGE, third);
+    sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
     s = read_file("zbv_p4_m8", 0);
     full = lower(&s, 0, 0, first);
     check_waiting(&full, zbv);
-    sunk = sink(&full, DPAR_SINK_PEER, third);
+    sunk = sink(&full, DPAR_CHANNEL_PEER, third);
     check_waiting(&sunk, zbv_sunk);
-    sunk = sink(&full, DPAR_SINK_EDGE, third);
+    sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, zbv_sunk);
     s = read_file("interleaved_zb_p4_v2_m8", 0);
     full = lower(&s, 0, 0, first);
     check_waiting(&full, izb);
-    sunk = sink(&full, DPAR_SINK_EDGE, third);
+    sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
     s = read_file("1f1b_p4_m8", 0);
     full = lower(&s, 0, 0, first);
     check_waiting(&full, one_forward);
-    sunk = sink(&full, DPAR_SINK_EDGE, third);
+    sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
 }
 
@@ -815,7 +816,7 @@ static void test_sink(void)
     int c;
     dpar_schedule s, out;
     read_lines(&s, csv, 0, memory);
-    for (c = 0; c < DPAR_SINK_CLASSES; c++) {
+    for (c = 0; c < DPAR_CHANNELS; c++) {
         out = sink(&s, c, third);
         (void)written(&out);
         again[strlen(expected[c])] = 0;
@@ -856,17 +857,17 @@ static void refused(const dpar_schedule *s, const char *sentence)
     dpar_why why;
     CHECK_INT(dpar_schedule_lower_bytes(s, NULL, &why), -1);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_schedule_merge_bytes(s, &why), -1);
+    CHECK_INT(merge_list_bytes(s, &why), -1);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_schedule_sink_bytes(s, &why), -1);
+    CHECK_INT(late_recv_bytes(s, &why), -1);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(dpar_schedule_lower(&out, s, NULL, first, sizeof first, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_schedule_merge(&out, s, first, sizeof first, &why), DPAR_E_ARG);
+    CHECK_INT(merge_list(&out, s, first, sizeof first, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_schedule_sink(&out, s, 0, first, sizeof first, &why), DPAR_E_ARG);
+    CHECK_INT(late_recv(&out, s, 0, first, sizeof first, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
-    CHECK_INT(dpar_schedule_sink(&out, s, 0, first, sizeof first, NULL), DPAR_E_ARG);
+    CHECK_INT(late_recv(&out, s, 0, first, sizeof first, NULL), DPAR_E_ARG);
 }
 
 #define REFUSED(what, value, sentence)                                                             \
@@ -937,25 +938,26 @@ static void test_how(void)
     int64_t bytes;
     int k;
     read_lines(&s, "0UNSHARD,0F0,0SEND_F0,0REDUCE_GRAD\n1RECV_F0,1F0,1RESHARD\n", 0, memory);
-    check_how(&s, 16, 0, "passes 16 are no sum of DPAR_LOWER_...");
-    check_how(&s, -1, 0, "passes -1 are no sum of DPAR_LOWER_...");
+    check_how(&s, 17, 0, "passes 17 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
+    check_how(&s, 64, 0, "passes 64 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
+    check_how(&s, -1, 0, "passes -1 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
     check_how(&s, 2, -1, "max_active -1 is not 1 to 24");
     check_how(&s, 2, 25, "max_active 25 is not 1 to 24");
     check_how(&s, DPAR_LOWER_SHARDS, 0, "rank 0, action 0: 0UNSHARD is there already");
     check_how(&s, DPAR_LOWER_REDUCE, 0, "rank 0, action 3: 0REDUCE_GRAD is there already");
     check_how(&s, 0, 0, "rank 0, action 2: 0SEND_F0 is there already");
     check_how(&s, DPAR_LOWER_IDLE, 0, "rank 0, action 2: 0SEND_F0 is there already");
-    CHECK_INT(dpar_schedule_sink(&out, &s, 3, first, sizeof first, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "class 3 is not 0 to 2");
-    CHECK_INT(dpar_schedule_sink(&out, &s, -1, first, sizeof first, &why), DPAR_E_ARG);
-    bytes = dpar_schedule_sink_bytes(&s, NULL);
-    CHECK_INT(dpar_schedule_sink(&out, &s, 0, first, bytes - 1, &why), DPAR_E_ROOM);
+    CHECK_INT(late_recv(&out, &s, 3, first, sizeof first, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "channel 3 is not 0 to 2");
+    CHECK_INT(late_recv(&out, &s, -1, first, sizeof first, &why), DPAR_E_ARG);
+    bytes = late_recv_bytes(&s, NULL);
+    CHECK_INT(late_recv(&out, &s, 0, first, bytes - 1, &why), DPAR_E_ROOM);
     snprintf(text, sizeof text, "the pass takes %d bytes, there are %d", (int)bytes,
              (int)bytes - 1);
     CHECK_TEXT(why.text, text);
-    bytes = dpar_schedule_merge_bytes(&s, NULL);
+    bytes = merge_list_bytes(&s, NULL);
     CHECK_INT(bytes, 8 * 3 + 8 * 7 + 2 * 2);
-    CHECK_INT(dpar_schedule_merge(&out, &s, first, bytes - 1, &why), DPAR_E_ROOM);
+    CHECK_INT(merge_list(&out, &s, first, bytes - 1, &why), DPAR_E_ROOM);
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpar_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
@@ -963,7 +965,7 @@ static void test_how(void)
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
     CHECK_INT(dpar_schedule_lower_bytes(&s, NULL, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 40 + 2 * 3 * 8 + 8 * 2 + 8);
-    CHECK_INT(dpar_schedule_sink_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
+    CHECK_INT(late_recv_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
     /* only what a pass adds may not be there */
     read_lines(&s, "0UNSHARD,0F0,0REDUCE_GRAD\n1F0\n", 0, memory);
     out = lower(&s, DPAR_LOWER_MESSAGES, 0, first);
@@ -985,7 +987,7 @@ static void test_how(void)
         CHECK_INT(out.begin[3], 0);
     }
     out = merge(&s, first);
-    out = sink(&s, DPAR_SINK_PEER, third);
+    out = sink(&s, DPAR_CHANNEL_PEER, third);
     CHECK_INT(out.begin[3], 0);
 }
 

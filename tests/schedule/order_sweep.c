@@ -6,6 +6,7 @@
 #include "dpar_schedule.h"
 
 #include "check.h"
+#include "schedule_calls.h"
 
 enum { BYTES = 1 << 21 };
 static int64_t made[BYTES / 8], lower[BYTES / 8], sink[BYTES / 8], work[BYTES / 8];
@@ -26,8 +27,8 @@ static void fine(const dpar_order *o, const char *what, dpar_status st, const dp
 static void run(const dpar_order *o, const dpar_schedule *s, int32_t transport, int32_t room)
 {
     dpar_why why;
-    fine(o, dpar_transport_name(transport),
-         dpar_schedule_run_check(s, transport, room, NULL, work, BYTES, &why), &why);
+    fine(o, dpari_transport_name(transport), check_run(s, transport, room, NULL, work, BYTES, &why),
+         &why);
 }
 
 /* The steps of all ranks are the list, idle ones but for none. */
@@ -39,8 +40,8 @@ static void step_through(const dpar_schedule *s)
         dpar_task task;
         int64_t k = s->begin[r];
         int n;
-        dpar_steps_begin(&steps, s, slots, r);
-        while ((n = dpar_schedule_next(&steps, &task)) > 0) {
+        for (n = dpar_steps_first(&steps, s, slots, r, &task); n > 0;
+             n = dpar_steps_next(&steps, &task)) {
             CHECK_INT(task.index, k);
             k += n;
         }
@@ -56,8 +57,8 @@ static void sunk(const dpar_order *o, const dpar_schedule *in)
     dpar_schedule out;
     dpar_why why;
     int32_t kind, t;
-    for (kind = 0; kind < DPAR_SINK_CLASSES; kind++) {
-        dpar_status st = dpar_schedule_sink(&out, in, kind, sink, BYTES, &why);
+    for (kind = 0; kind < DPAR_CHANNELS; kind++) {
+        dpar_status st = late_recv(&out, in, kind, sink, BYTES, &why);
         fine(o, "sink", st, &why);
         for (t = least[kind]; st == DPAR_OK && t <= DPAR_TRANSPORT_EDGE; t++) {
             run(o, &out, t, 1);
@@ -72,32 +73,32 @@ static void through(const dpar_order *o)
     dpar_timing plain, sent;
     dpar_why why;
     int32_t transport, r;
-    dpar_status st = dpar_order_make(&s, o, made, BYTES, &why);
+    dpar_status st = dpar_schedule_generate(&s, o, made, BYTES, &why);
     lists++;
     fine(o, "make", st, &why);
     if (st != DPAR_OK) {
         return;
     }
-    fine(o, "check", dpar_schedule_check(&s, 0, work, BYTES, &why), &why);
+    fine(o, "check", check_list(&s, 0, work, BYTES, &why), &why);
     st = dpar_schedule_lower(&full, &s, NULL, lower, BYTES, &why);
     fine(o, "lower", st, &why);
     if (st != DPAR_OK) {
         return;
     }
-    fine(o, "check lowered", dpar_schedule_check(&full, 0, work, BYTES, &why), &why);
-    for (transport = 0; transport < DPAR_TRANSPORTS; transport++) {
+    fine(o, "check lowered", check_list(&full, 0, work, BYTES, &why), &why);
+    for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
         run(o, &full, transport, 1);
     }
     CHECK(full.begin[full.ranks] <= 1 << 15);
-    fine(o, "slots", dpar_schedule_slots(&full, 0, slots, counts, work, BYTES, &why), &why);
+    fine(o, "slots", give_slots(&full, 0, slots, counts, work, BYTES, &why), &why);
     step_through(&full);
     memset(&t, 0, sizeof t);
     t.forward.all = 3;
     t.input.all = t.weight.all = 2;
     t.latency.all = 1;
-    fine(o, "simulate", dpar_simulate(&s, &t, NULL, NULL, &plain, NULL, work, BYTES, &why), &why);
+    fine(o, "simulate", simulate_list(&s, &t, NULL, NULL, &plain, NULL, work, BYTES, &why), &why);
     fine(o, "simulate lowered",
-         dpar_simulate(&full, &t, NULL, NULL, &sent, NULL, work, BYTES, &why), &why);
+         simulate_list(&full, &t, NULL, NULL, &sent, NULL, work, BYTES, &why), &why);
     CHECK_INT(sent.makespan, plain.makespan); /* buffered sends: the messages that were implied */
     CHECK_INT(sent.peak_count, plain.peak_count);
     for (r = 0; r < s.ranks; r++) { /* as many slots as live at once */
@@ -122,7 +123,7 @@ int main(void)
             for (o.micros = 1; o.micros <= 4 * o.ranks; o.micros++) {
                 for (v = 0; v <= 3; v++) { /* 0: the rule's own */
                     o.chunks = v;
-                    if (dpar_order_check(&o, NULL) == DPAR_OK) {
+                    if (dpari_order_check(&o, NULL) == DPAR_OK) {
                         through(&o);
                     }
                 }

@@ -7,7 +7,7 @@
 
 #include "pipe_oracle.h"
 
-static int64_t memory[1 << 16], room[1 << 14];
+static int64_t memory[(1 << 16) + (1 << 14)];
 
 static uint32_t seed = 4711;
 
@@ -49,7 +49,7 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
         dpar_timing t;
         dpar_rank_timing rank[8];
         int r;
-        CHECK_INT(dpar_simulate(given, &c.times, NULL, NULL, &t, rank, memory, sizeof memory, NULL),
+        CHECK_INT(simulate_list(given, &c.times, NULL, NULL, &t, rank, memory, sizeof memory, NULL),
                   DPAR_OK);
         for (r = 0; r < c.job.ranks; r++) {
             if (c.job.cap.all > 0 && rank[r].peak_bytes > c.job.cap.all) {
@@ -58,8 +58,7 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
         }
         return c.job.objective == DPAR_LEAST_SPAN ? t.span : t.makespan;
     }
-    if (dpar_auto_schedule(&c.job, 0, &s, room, sizeof room, &result, memory, sizeof memory, NULL) <
-        0) {
+    if (make_auto(&c.job, 0, &s, &result, memory, sizeof memory, NULL) < 0) {
         return 0;
     }
     return c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
@@ -125,14 +124,14 @@ static void test_place(void)
             order.rule = c.job.split ? DPAR_ZB_H1 : DPAR_1F1B;
             order.ranks = p;
             order.micros = c.job.micros;
-            CHECK_INT(dpar_order_make(&made, &order, place_room, sizeof place_room, &why), DPAR_OK);
+            CHECK_INT(dpar_schedule_generate(&made, &order, place_room, sizeof place_room, &why),
+                      DPAR_OK);
             given = &made;
         }
         best = best_cut(&c, layers, given);
         why.text[0] = 0;
-        st = dpar_layers_place(&c.job, layers, given, 1000000, cuts, &s, given ? NULL : room,
-                               given ? 0 : sizeof room, &result, place_memory, sizeof place_memory,
-                               &why);
+        st = place_layers(&c.job, layers, given, 1000000, cuts, &s, &result, place_memory,
+                          sizeof place_memory, &why);
         CHECK_INT(st, best > 0 ? DPAR_OK : DPAR_E_MEMORY);
         CHECK_INT(strncmp(why.text, "cannot fit: rank ", 17) == 0, best == 0);
         if (st == DPAR_OK) {
@@ -163,57 +162,57 @@ static void test_place_errors(void)
     for (l = 0; l < 6; l++) {
         c.f[l] = c.i[l] = l < 5 ? 1 : 4;
     }
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 100, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 100, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
               DPAR_OK);
     CHECK_INT(cuts[1], 5);
     CHECK_INT(result.makespan, 26); /* F0 F1 B0 B1 end at 5 10 18 26; 9 17 13 21 */
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 1, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 1, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_MORE);
     CHECK_INT(result.nodes, 1);
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 0, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 0, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_E_ARG);
-    CHECK_INT(dpar_layers_place(&c.job, 1, NULL, 9, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 1, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_E_ARG);
     CHECK_TEXT(why.text, "1 layers on 2 stages: one a stage at least, 2^24 at most");
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 9, cuts, &s, room, sizeof room, &result,
-                                place_memory, dpar_layers_bytes(&c.job, 6, NULL) - 1, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory,
+                           place_layers_bytes(&c.job, 6, NULL) - 1, &why),
               DPAR_E_ROOM);
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 9, cuts, &s, room, 91, &result, place_memory,
-                                dpar_layers_bytes(&c.job, 6, NULL), &why),
-              DPAR_E_ROOM);
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory,
+                           place_layers_bytes(&c.job, 6, NULL), &why),
+              DPAR_MORE);
     c.f[3] = -1;
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 9, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_E_ARG);
     c.f[3] = INT64_MAX;
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 9, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the times or bytes of layers 0 to 3 pass 2^60");
     c.f[3] = 1;
     c.times.hold_forward.all = 3;
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 9, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
               DPAR_E_ARG);
     CHECK_TEXT(why.text, "layer 0 holds 3 for F, 0 for I and 0 for W: their sum is not 0");
     c.times.hold_weight.all = -3;
     c.job.cap.all = 8; /* of 18 bytes on two ranks */
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 99, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 99, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
               DPAR_E_MEMORY);
     CHECK_INT(strncmp(why.text, "cannot fit: rank ", 17), 0);
     c.job.cap.all = 9; /* 3 layers each */
-    CHECK_INT(dpar_layers_place(&c.job, 6, NULL, 99, cuts, &s, room, sizeof room, &result,
-                                place_memory, sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, NULL, 99, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
               DPAR_OK);
     CHECK_INT(cuts[1], 3);
     s.micros = 3;
-    CHECK_INT(dpar_layers_place(&c.job, 6, &s, 99, cuts, NULL, NULL, 0, &result, place_memory,
-                                sizeof place_memory, &why),
+    CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
+                           sizeof place_memory, &why),
               DPAR_E_ARG);
 }
 

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "data_lines.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 
@@ -33,9 +34,8 @@ static void test_files(void)
         dpar_schedule s;
         dpar_text t;
         dpar_why why;
-        CHECK(dpar_schedule_read_bytes(text, n, &why) <= (int64_t)sizeof memory);
-        CHECK_INT(dpar_schedule_read(&s, text, n, file[k].chain, memory, sizeof memory, &why),
-                  DPAR_OK);
+        CHECK(read_csv_bytes(text, n, &why) <= (int64_t)sizeof memory);
+        CHECK_INT(read_csv(&s, text, n, file[k].chain, memory, sizeof memory, &why), DPAR_OK);
         CHECK_INT(s.ranks, file[k].ranks);
         CHECK_INT(s.stages, file[k].stages);
         CHECK_INT(s.micros, file[k].micros);
@@ -61,10 +61,10 @@ static void refused(const char *csv, dpar_status st, const char *sentence)
     }
     memcpy(exact, csv, n);
     memset(&s, 77, sizeof s);
-    CHECK_INT(dpar_schedule_read(&s, exact, n, 0, memory, sizeof memory, &why), st);
+    CHECK_INT(read_csv(&s, exact, n, 0, memory, sizeof memory, &why), st);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(s.ranks, 77 * 0x1010101); /* nothing was written */
-    CHECK_INT(dpar_schedule_read(&s, exact, n, 0, memory, sizeof memory, NULL), st);
+    CHECK_INT(read_csv(&s, exact, n, 0, memory, sizeof memory, NULL), st);
     free(exact);
 }
 
@@ -104,13 +104,12 @@ static void test_refusals(void)
     refused("0F0\n2F0\n", DPAR_E_ARG, "stage 1 is on no rank, stage 2 on rank 1");
     refused("0F0,0RECV_F0\n1F0\n", DPAR_E_ARG, "0RECV_F0: stage 0 ends its chain");
     refused("0F0,0SEND_F0,1F0\n", DPAR_E_ARG, "0SEND_F0: stage 1 is on the same rank");
-    CHECK_INT(dpar_schedule_read(&s, "0F0\n1F0\n2F0\n", 12, 2, memory, sizeof memory, &why),
-              DPAR_E_ARG);
+    CHECK_INT(read_csv(&s, "0F0\n1F0\n2F0\n", 12, 2, memory, sizeof memory, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "chains of 2 stages do not divide 3 stages");
-    CHECK_INT(dpar_schedule_read_bytes("0F0\n", 4, NULL), 2 * 8 + 8 + 2);
-    CHECK_INT(dpar_schedule_read(&s, "0F0\n", 4, 0, memory, 25, &why), DPAR_E_ROOM);
+    CHECK_INT(read_csv_bytes("0F0\n", 4, NULL), 2 * 8 + 8 + 2);
+    CHECK_INT(read_csv(&s, "0F0\n", 4, 0, memory, 25, &why), DPAR_E_ROOM);
     CHECK_TEXT(why.text, "1 actions on 1 ranks take 26 bytes, there are 25");
-    CHECK_INT(dpar_schedule_read_bytes("0F0x", 4, &why), -1);
+    CHECK_INT(read_csv_bytes("0F0x", 4, &why), -1);
 }
 
 /* Blanks, CRLF, comments, empty lines and cells, no newline at the end. */
@@ -127,7 +126,7 @@ static void test_forms(void)
     dpar_schedule s;
     dpar_text t;
     dpar_why why;
-    CHECK_INT(dpar_schedule_read(&s, csv, sizeof csv - 1, 0, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(&s, csv, sizeof csv - 1, 0, memory, sizeof memory, &why), DPAR_OK);
     CHECK_INT(s.ranks, 4);
     CHECK_INT(s.begin[1], 7);
     CHECK_INT(s.begin[2], 7);
@@ -139,13 +138,13 @@ static void test_forms(void)
     dpar_schedule_write(&s, "\r\n", &t);
     CHECK_TEXT(again, expected);
     dpar_text_init(&t, again, sizeof again);
-    dpar_action_text(&s.action[1], &t);
+    dpar_action_write(&s.action[1], &t);
     CHECK_TEXT(again, "");
-    CHECK_TEXT(dpar_action_name(DPAR_REDUCE_GRAD), "REDUCE_GRAD");
-    CHECK_TEXT(dpar_action_name(DPAR_ACTION_KINDS), "");
-    CHECK_TEXT(dpar_action_name(-1), "");
-    CHECK(dpar_action_has_micro(DPAR_RELOAD) && !dpar_action_has_micro(DPAR_RESHARD) &&
-          !dpar_action_has_micro(DPAR_WAIT_REDUCE));
+    CHECK_TEXT(dpari_action_name(DPAR_REDUCE_GRAD), "REDUCE_GRAD");
+    CHECK_TEXT(dpari_action_name(DPAR_ACTION_KINDS), "");
+    CHECK_TEXT(dpari_action_name(-1), "");
+    CHECK(dpari_action_has_micro(DPAR_RELOAD) && !dpari_action_has_micro(DPAR_RESHARD) &&
+          !dpari_action_has_micro(DPAR_WAIT_REDUCE));
 }
 
 static void test_maps(void)
@@ -154,26 +153,26 @@ static void test_maps(void)
     dpar_schedule s;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        CHECK_INT(dpar_stage_rank(DPAR_MAP_LOOP, 4, i), loop[i]);
-        CHECK_INT(dpar_stage_rank(DPAR_MAP_V, 4, i), v[i]);
-        CHECK_INT(dpar_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, i), v[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 4, i), loop[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_MAP_V, 4, i), v[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, i), v[i]);
     }
-    CHECK_INT(dpar_stage_rank(DPAR_MAP_V, 4, 8), 0); /* a wave goes on */
-    CHECK_INT(dpar_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, 8), -1);
-    CHECK_INT(dpar_stage_rank(DPAR_MAP_LOOP, 0, 0), -1);
-    CHECK_INT(dpar_stage_rank(DPAR_MAP_LOOP, 4, -1), -1);
-    CHECK_INT(dpar_stage_rank(3, 4, 0), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_MAP_V, 4, 8), 0); /* a wave goes on */
+    CHECK_INT(dpari_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, 8), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 0, 0), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 4, -1), -1);
+    CHECK_INT(dpari_stage_rank(3, 4, 0), -1);
     CHECK_INT(dpar_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + 3 * 2);
     CHECK_INT(dpar_schedule_bytes(0, 3, 5), -1);
     CHECK_INT(dpar_schedule_bytes(2, 65536, 5), -1);
     CHECK_INT(dpar_schedule_bytes(2, 3, INT64_MAX), -1);
-    CHECK_INT(dpar_schedule_lay(&s, 0, 1, 1, memory, sizeof memory, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_schedule_lay(&s, 4, 8, 0, memory, sizeof memory, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_init(&s, 0, 1, 1, memory, sizeof memory, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_init(&s, 4, 8, 0, memory, sizeof memory, NULL), DPAR_OK);
     s.chain = 4;
-    CHECK_INT(dpar_schedule_before(&s, 0), -1);
-    CHECK_INT(dpar_schedule_before(&s, 4), -1);
-    CHECK_INT(dpar_schedule_before(&s, 5), 4);
-    CHECK_INT(dpar_schedule_behind(&s, 3), -1);
+    CHECK_INT(dpari_schedule_before(&s, 0), -1);
+    CHECK_INT(dpari_schedule_before(&s, 4), -1);
+    CHECK_INT(dpari_schedule_before(&s, 5), 4);
+    CHECK_INT(dpari_schedule_behind(&s, 3), -1);
     CHECK_INT(dpar_schedule_partner(&s, DPAR_SEND_F, 4), 5);
     CHECK_INT(dpar_schedule_partner(&s, DPAR_RECV_B, 4), 5);
     CHECK_INT(dpar_schedule_partner(&s, DPAR_FORWARD, 3), -1);
@@ -182,8 +181,8 @@ static void test_maps(void)
     CHECK_INT(dpar_schedule_partner(&s, DPAR_INPUT, 4), -1);
     CHECK_INT(dpar_schedule_partner(&s, DPAR_BACKWARD, 1), 0);
     CHECK_INT(dpar_schedule_partner(&s, DPAR_WEIGHT, 1), -1);
-    CHECK_INT(dpar_schedule_behind(&s, 6), 7);
-    CHECK_INT(dpar_schedule_behind(&s, 7), -1);
+    CHECK_INT(dpari_schedule_behind(&s, 6), 7);
+    CHECK_INT(dpari_schedule_behind(&s, 7), -1);
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "data_lines.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 
@@ -157,8 +158,8 @@ static dpar_schedule plan;
 static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *known)
 {
     int32_t forward = kind == DPAR_FORWARD || kind == DPAR_RECV_F;
-    int32_t from =
-        forward ? dpar_schedule_before(&plan, stage) : dpar_schedule_behind(&plan, stage);
+    int32_t from = forward ? dpar_schedule_partner(&plan, DPAR_RECV_F, stage)
+                           : dpar_schedule_partner(&plan, DPAR_SEND_F, stage);
     int64_t k;
     if (from < 0 || kind == DPAR_IDLE || kind == DPAR_WEIGHT || kind > DPAR_RECV_B ||
         kind == DPAR_SEND_F || kind == DPAR_SEND_B) {
@@ -186,7 +187,7 @@ static void timed(const char *text, int32_t chain)
     static char known[MOST];
     int64_t k, went = 1;
     int32_t r;
-    CHECK_INT(dpar_schedule_read(&plan, text, strlen(text), chain, memory, sizeof memory, NULL), 0);
+    CHECK_INT(read_csv(&plan, text, strlen(text), chain, memory, sizeof memory, NULL), 0);
     memset(known, 0, sizeof known);
     while (went) {
         went = 0;
@@ -235,6 +236,7 @@ static dpar_gantt gantt(int64_t unit, const char *title)
     g.end = end;
     g.unit = unit;
     g.title = title;
+    g.width = 0;
     return g;
 }
 
@@ -242,8 +244,9 @@ static const char *text(int64_t unit, const char *title, int32_t width)
 {
     dpar_gantt g = gantt(unit, title);
     dpar_text t;
+    g.width = width;
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_show_schedule_text(&t, &g, width, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
     return picture;
 }
@@ -382,10 +385,10 @@ static void svg(const char *title)
     dpar_gantt g = gantt(1, title);
     dpar_text t, none;
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_show_schedule_svg(&t, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
     dpar_text_init(&none, NULL, 0); /* counting only */
-    CHECK_INT(dpar_show_schedule_svg(&none, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&none, &g, DPAR_GANTT_SVG, NULL), DPAR_OK);
     CHECK_INT(none.used, t.used);
 }
 
@@ -432,29 +435,29 @@ static void read_trace(int64_t slices, int64_t arrows)
     static char open_id[1 << 20];
     dpar_gantt g = gantt(1, "a \"title\" \\ with marks");
     dpar_text t;
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     int64_t ts = 0, dur = 0, id = 0, pid = 0, tid = 0, x = 0, s = 0, f = 0, depth[8][8],
             matched = 0;
     char phase = 0;
     memset(depth, 0, sizeof depth);
     memset(open_id, 0, sizeof open_id);
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_show_schedule_trace(&t, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
-    dpar_json_init(&j, picture, t.used);
+    dpari_json_init(&j, picture, t.used);
     do {
-        CHECK_INT(dpar_json_next(&j, &item, NULL), DPAR_OK);
-        if (item.kind == DPAR_JSON_STRING && item.key_length == 2 && !memcmp(item.key, "ph", 2)) {
+        CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
+        if (item.kind == DPARI_JSON_STRING && item.key_length == 2 && !memcmp(item.key, "ph", 2)) {
             phase = item.string[0];
-        } else if (item.kind == DPAR_JSON_NUMBER && item.depth == 3) {
+        } else if (item.kind == DPARI_JSON_NUMBER && item.depth == 3) {
             int64_t v = (int64_t)item.number;
             *(!memcmp(item.key, "ts\"", 3)    ? &ts
               : !memcmp(item.key, "dur\"", 4) ? &dur
               : !memcmp(item.key, "id\"", 3)  ? &id
               : !memcmp(item.key, "pid\"", 4) ? &pid
                                               : &tid) = v;
-        } else if (item.kind == DPAR_JSON_OBJECT_END && item.depth == 2) {
+        } else if (item.kind == DPARI_JSON_OBJECT_END && item.depth == 2) {
             if (phase == 'X') {
                 int64_t *top = stack[pid][tid], n = depth[pid][tid];
                 while (n > 0 && top[n - 1] <= ts && !(dur == 0 && top[n - 1] == ts)) {
@@ -473,7 +476,7 @@ static void read_trace(int64_t slices, int64_t arrows)
             }
             phase = 0;
         }
-    } while (item.kind != DPAR_JSON_END);
+    } while (item.kind != DPARI_JSON_END);
     CHECK_INT(x, slices);
     CHECK_INT(s, arrows);
     CHECK_INT(f, arrows);
@@ -531,7 +534,7 @@ static void test_small(void)
     CHECK(strncmp(picture, SMALL_HEAD, strlen(SMALL_HEAD)) == 0);
     g = gantt(2, NULL);
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_show_schedule_trace(&t, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
     CHECK_TEXT(picture, SMALL_TRACE);
 }
 
@@ -543,15 +546,16 @@ static void refused(int64_t unit, int32_t width, const char *sentence)
     dpar_gantt g = gantt(unit, NULL);
     dpar_text t;
     dpar_why why;
+    g.width = width;
     dpar_text_init(&t, picture, sizeof picture);
     why.text[0] = 0;
-    CHECK_INT(dpar_show_schedule_text(&t, &g, width, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(t.used, 0);
     if (width == 80) {
-        CHECK_INT(dpar_show_schedule_svg(&t, &g, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text, sentence);
-        CHECK_INT(dpar_show_schedule_trace(&t, &g, NULL), DPAR_E_ARG);
+        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_E_ARG);
         CHECK_INT(t.used, 0);
     }
 }
@@ -622,7 +626,7 @@ static void test_extremes(void)
             dpar_gantt g = gantt(INT64_C(1000000000000), NULL);
             dpar_text t;
             dpar_text_init(&t, picture, sizeof picture);
-            CHECK_INT(dpar_show_schedule_trace(&t, &g, NULL), DPAR_OK);
+            CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
         }
     }
 }
@@ -639,14 +643,15 @@ static void test_trace_lanes(void)
     dpar_gantt g;
     dpar_text t;
     dpar_why why;
-    CHECK_INT(dpar_schedule_read(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
+    CHECK_INT(read_csv(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
     g.schedule = &s;
     g.start = start;
     g.end = end;
     g.unit = 1;
     g.title = NULL;
+    g.width = 0;
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_show_schedule_trace(&t, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
     CHECK(strstr(text, "\"tid\":1,\"ts\":1,\"dur\":9,\"name\":\"0SEND_F0\"") != NULL);
     CHECK(
         strstr(text, "\"tid\":7,\"name\":\"thread_name\",\"args\":{\"name\":\"send forward2\"}") !=

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "data_lines.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 
@@ -31,13 +32,24 @@ static void load(dpar_schedule *s, const char *name, int32_t chain, int32_t slic
 {
     const size_t n = data_lines(name, text, sizeof text);
     dpar_why why;
-    CHECK_INT(dpar_schedule_read(s, text, n, chain, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, text, n, chain, memory, sizeof memory, &why), DPAR_OK);
     s->slices = slices;
 }
 
 static dpar_status run(const dpar_schedule *s, const dpar_times *t, dpar_timing *out, dpar_why *why)
 {
-    return dpar_simulate(s, t, from, to, out, ranks, work, sizeof work, why);
+    dpar_simulation how;
+    how.times = t;
+    how.start = from;
+    how.end = to;
+    how.rank = ranks;
+    how.path = path;
+    return dpar_schedule_simulate(s, &how, out, work, sizeof work, why);
+}
+
+static int64_t millionths(dpar_ratio r)
+{
+    return (int64_t)(1e6 * (double)r.part / (double)r.whole + .5);
 }
 
 static dpar_times times(int64_t f, int64_t i, int64_t w, int64_t latency)
@@ -122,7 +134,8 @@ static int64_t turn(const dpar_times *t, int32_t edge)
 static int32_t neighbour(const dpar_schedule *s, const dpar_action *a, int input)
 {
     int up = a->kind == DPAR_FORWARD || a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
-    return up == input ? dpar_schedule_before(s, a->stage) : dpar_schedule_behind(s, a->stage);
+    return up == input ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
+                       : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
 }
 
 static int remote(const dpar_schedule *s, int32_t a, int32_t b)
@@ -435,8 +448,7 @@ static int holds(const dpar_times *t, int kind)
 /* The critical path: each starts with the end of the one before or with its message. */
 static void check_path(const dpar_schedule *s, const dpar_times *t, const dpar_timing *out)
 {
-    int64_t n = dpar_simulate_path(work, path, MOST), k, compute = 0, flight = 0;
-    CHECK_INT(n, out->path_actions);
+    int64_t n = out->path_actions, k, compute = 0, flight = 0;
     CHECK_INT(out->path_compute + out->path_communication, out->makespan);
     if (n == 0) {
         return;
@@ -763,7 +775,7 @@ static void test_metrics(void)
         CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
         CHECK_INT(out.makespan, 4 * makespan);
         CHECK_INT(out.span, 4 * span);
-        CHECK_INT(dpar_ratio_millionths(out.bubble_of_makespan), bubble * 1e6 + .5);
+        CHECK_INT(millionths(out.bubble_of_makespan), bubble * 1e6 + .5);
         for (r = 0; r < p; r++) {
             int peak = -1, used = 0;
             CHECK_INT(sscanf(peaks + at, "%d%n", &peak, &used), 1);
@@ -863,7 +875,7 @@ static void test_lowered(void)
                 o.rule = rule;
                 o.ranks = p;
                 o.micros = m;
-                if (dpar_order_make(&s, &o, plain, sizeof plain, NULL) != DPAR_OK) {
+                if (dpar_schedule_generate(&s, &o, plain, sizeof plain, NULL) != DPAR_OK) {
                     continue;
                 }
                 CHECK_INT(dpar_schedule_lower(&l, &s, NULL, lower, sizeof lower, NULL), DPAR_OK);
@@ -907,8 +919,8 @@ static void put(dpar_schedule *s, int kind, int32_t stage, int32_t micro, int jo
 
 static void put_message(dpar_schedule *s, int kind, int32_t stage, int32_t micro)
 {
-    int32_t other =
-        kind == DPAR_SEND_F ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    int32_t other = kind == DPAR_SEND_F ? dpar_schedule_partner(s, DPAR_SEND_F, stage)
+                                        : dpar_schedule_partner(s, DPAR_RECV_F, stage);
     if (remote(s, stage, other)) {
         put(s, kind, stage, micro, 0);
         put(s, kind + 1, other, micro, 0);
@@ -918,7 +930,8 @@ static void put_message(dpar_schedule *s, int kind, int32_t stage, int32_t micro
 /* done[stage][micro]: 0 nothing, 1 F, 2 I, 3 all. What may come next here: F, B or W; 0 nothing. */
 static int next(const dpar_schedule *s, char done[16][16], int32_t stage, int32_t k)
 {
-    int32_t before = dpar_schedule_before(s, stage), behind = dpar_schedule_behind(s, stage);
+    int32_t before = dpar_schedule_partner(s, DPAR_RECV_F, stage),
+            behind = dpar_schedule_partner(s, DPAR_SEND_F, stage);
     if (stage / s->chain != k / s->slices % (s->stages / s->chain)) {
         return 0; /* the other chain's */
     }
@@ -944,7 +957,7 @@ static void make(dpar_schedule *s, int lowered)
     int32_t p = 1 + any(4), chains = 1 + any(2), stages = chains * (1 + any(5)), i, left = 1, at;
     memset(done, 0, sizeof done);
     memset(counts, 0, sizeof counts);
-    CHECK_INT(dpar_schedule_lay(s, p, stages, 1000, memory, sizeof memory, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_init(s, p, stages, 1000, memory, sizeof memory, NULL), DPAR_OK);
     s->chain = stages / chains;
     s->slices = 1 + any(2);
     s->micros = s->slices * (1 + any(4));
@@ -1151,7 +1164,7 @@ static void test_random(void)
 static void small(dpar_schedule *s, const char *csv, int32_t chain)
 {
     dpar_why why;
-    CHECK_INT(dpar_schedule_read(s, csv, strlen(csv), chain, memory, sizeof memory, &why), DPAR_OK);
+    CHECK_INT(read_csv(s, csv, strlen(csv), chain, memory, sizeof memory, &why), DPAR_OK);
 }
 
 static void refuses(const dpar_schedule *s, const dpar_times *t, dpar_status st, const char *says)
@@ -1161,10 +1174,10 @@ static void refuses(const dpar_schedule *s, const dpar_times *t, dpar_status st,
     int64_t one = 77, other = 77;
     memset(&out, 77, sizeof out);
     st = strstr(says, " waits at ") != NULL ? DPAR_E_STUCK : st;
-    CHECK_INT(dpar_simulate(s, t, &one, &other, &out, ranks, work, sizeof work, &why), st);
+    CHECK_INT(simulate_list(s, t, &one, &other, &out, ranks, work, sizeof work, &why), st);
     CHECK_TEXT(why.text, says);
     CHECK(one == 77 && other == 77 && out.busy == 77 * 0x101010101010101); /* nothing was written */
-    CHECK_INT(dpar_simulate(s, t, NULL, NULL, &out, NULL, work, sizeof work, NULL), st);
+    CHECK_INT(simulate_list(s, t, NULL, NULL, &out, NULL, work, sizeof work, NULL), st);
 }
 
 static void test_order(void)
@@ -1211,7 +1224,7 @@ static void test_order(void)
     s.slices = 4;
     refuses(&s, &t, DPAR_E_ARG,
             "1 stages in chains of 1, 2 micro-batches with 4 slices each: no schedule");
-    CHECK_INT(dpar_simulate_bytes(&s, &t), -1);
+    CHECK_INT(simulate_list_bytes(&s, &t), -1);
 }
 
 static void test_garbage(void)
@@ -1272,10 +1285,10 @@ static void test_garbage(void)
     refuses(&s, &t, DPAR_E_ARG, "rank 1 may hold -3 bytes: 0 or more");
     t = times(1, 1, 1, 1);
     CHECK_INT(
-        dpar_simulate(&s, &t, NULL, NULL, &out, NULL, work, dpar_simulate_bytes(&s, &t) - 1, &why),
+        simulate_list(&s, &t, NULL, NULL, &out, NULL, work, simulate_list_bytes(&s, &t) - 1, &why),
         DPAR_E_ROOM);
     CHECK_INT(
-        dpar_simulate(&s, &t, NULL, NULL, &out, NULL, work, dpar_simulate_bytes(&s, &t), &why),
+        simulate_list(&s, &t, NULL, NULL, &out, NULL, work, simulate_list_bytes(&s, &t), &why),
         DPAR_OK);
     CHECK_INT(out.makespan, 8); /* 1 + 1 + 1 + 2 + 1 + 2 */
 }
@@ -1335,18 +1348,6 @@ static void test_rounding(void)
                {INT64_MAX / 7, INT64_MAX, 142857143},
                {12500000000, 25000000000, 500000000},
                {9223372035, 1, 9223372035000000000}};
-    static const struct {
-        int64_t part, whole, millionths;
-    } ratio[] = {{1, 3, 333333},
-                 {2, 3, 666667},
-                 {1, 2000000, 1},
-                 {1, 2000001, 0},
-                 {0, 0, 0},
-                 {-1, 2, 0},
-                 {3, 2, 1500000},
-                 {INT64_MAX, INT64_MAX, 1000000},
-                 {INT64_MAX, 1, INT64_MAX},
-                 {INT64_MAX - 1, INT64_MAX, 1000000}};
     size_t k;
     dpar_schedule s;
     dpar_timing out;
@@ -1362,12 +1363,6 @@ static void test_rounding(void)
         } else { /* twice that is too much */
             CHECK_INT(run(&s, &t, &out, NULL), DPAR_E_RANGE);
         }
-    }
-    for (k = 0; k < sizeof ratio / sizeof ratio[0]; k++) {
-        dpar_ratio r;
-        r.part = ratio[k].part;
-        r.whole = ratio[k].whole;
-        CHECK_INT(dpar_ratio_millionths(r), ratio[k].millionths);
     }
 }
 
@@ -1390,27 +1385,23 @@ static void test_by_hand(void)
     CHECK_INT(out.path_actions, 6); /* 0F0, 1F0, 1B0, 1F1, 1B1, 0B1 */
     CHECK_INT(out.path_compute, 12);
     CHECK_INT(out.path_communication, 6);
-    CHECK_INT(dpar_simulate_path(work, path, 5), 6);
-    CHECK_INT(dpar_simulate_path(work, NULL, 6), 6);
-    CHECK_INT(dpar_simulate_path(work, path, 6), 6);
     CHECK(path[0] == 0 && path[1] == 4 && path[4] == 7 && path[5] == 3);
     /* a pair at the end counts once */
     small(&s, "0F0,(0F1;0B0)OVERLAP_F_B", 0);
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.path_actions, 2);
     CHECK_INT(out.path_compute, 6);
-    CHECK_INT(dpar_simulate_path(work, path, 2), 2);
     CHECK(path[0] == 0 && path[1] == 1);
     /* two ranks that end at once: the first; nothing to do at all; a rank without work */
     small(&s, "0F0\n1F0", 1);
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
-    CHECK_INT(dpar_simulate_path(work, path, 1), 1);
+    CHECK_INT(out.path_actions, 1);
     CHECK_INT(path[0], 0);
     small(&s, "0RESHARD\n1RESHARD\n,", 0);
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.makespan, 0);
     CHECK_INT(out.path_actions, 1);
-    CHECK_INT(dpar_ratio_millionths(out.bubble_of_makespan), 0);
+    CHECK_INT(out.bubble_of_makespan.part, 0);
     /* one wire out of rank 0 for the stages that go to ranks 1 and 2: the second waits */
     small(&s, "0F0,2F0\n1F0\n3F0", 2);
     t.bytes.all = 5;

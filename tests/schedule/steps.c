@@ -19,7 +19,7 @@ static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
     for (i = 0; i < n; i++) {
         slots[i].receive = slots[i].activation = slots[i].send = slots[i].weight = 7777;
     }
-    st = dpar_schedule_slots(s, flying, slots, counts, mem, bytes, why);
+    st = give_slots(s, flying, slots, counts, mem, bytes, why);
     free(mem);
     return st;
 }
@@ -330,21 +330,21 @@ static void test_refusals(void)
     int64_t mem[32], needed;
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
     needed = dpar_schedule_slots_bytes(&s);
-    CHECK_INT(dpar_schedule_slots(&s, -1, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "-1 sends that fly: 0 or more");
-    CHECK_INT(dpar_schedule_slots(&s, 0, out, &count, mem, needed - 1, &why), DPAR_E_ROOM);
+    CHECK_INT(give_slots(&s, -1, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-1 sends in flight: 0 or more");
+    CHECK_INT(give_slots(&s, 0, out, &count, mem, needed - 1, &why), DPAR_E_ROOM);
     s.action[1].micro = 1;
-    CHECK_INT(dpar_schedule_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
+    CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 0B1, but there are 1 micro-batches");
     CHECK(out[0].activation == 1 && count.activation == 5);
     s.action[1].micro = 0;
-    CHECK_INT(dpar_schedule_slots(&s, 0, NULL, NULL, mem, needed, NULL), DPAR_OK);
-    CHECK_INT(dpar_schedule_slots(&s, 0, out, NULL, mem, needed, NULL), DPAR_OK);
-    CHECK_INT(dpar_schedule_slots(&s, 0, NULL, &count, mem, needed, NULL), DPAR_OK);
+    CHECK_INT(give_slots(&s, 0, NULL, NULL, mem, needed, NULL), DPAR_OK);
+    CHECK_INT(give_slots(&s, 0, out, NULL, mem, needed, NULL), DPAR_OK);
+    CHECK_INT(give_slots(&s, 0, NULL, &count, mem, needed, NULL), DPAR_OK);
     CHECK(out[0].activation == 0 && count.activation == 1 && count.weight == 0);
     s.micros = -1;
     CHECK_INT(dpar_schedule_slots_bytes(&s), -1);
-    CHECK_INT(dpar_schedule_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
+    CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
 }
 
 /* 12 bytes a stage and micro-batch, 8 an action of the longest list. */
@@ -370,7 +370,7 @@ static void test_most(void)
         dpar_schedule s;
         dpar_slot_counts count = {5, 5, 5, 5};
         dpar_why why;
-        CHECK_INT(dpar_schedule_lay(&s, 1, stages, n, mem, bytes, NULL), DPAR_OK);
+        CHECK_INT(dpar_schedule_init(&s, 1, stages, n, mem, bytes, NULL), DPAR_OK);
         s.micros = 65535, s.begin[1] = n;
         for (k = 0; k < stages; k++) {
             s.rank_of[k] = 0;
@@ -380,7 +380,7 @@ static void test_most(void)
         }
         bytes = dpar_schedule_slots_bytes(&s);
         work = malloc((size_t)bytes);
-        CHECK_INT(dpar_schedule_slots(&s, 0, NULL, &count, work, bytes, &why),
+        CHECK_INT(give_slots(&s, 0, NULL, &count, work, bytes, &why),
                   stages == 1 ? DPAR_OK : DPAR_E_RANGE);
         CHECK_INT(count.activation, stages == 1 ? 65535 : 5);
         if (stages == 2) {
@@ -402,8 +402,8 @@ static void check_steps(const dpar_schedule *s, const dpar_slots *with)
             int64_t i = s->begin[r];
             dpar_task step;
             int n, k;
-            dpar_steps_begin(&steps, s, with, r);
-            while ((n = dpar_schedule_next(&steps, &step)) > 0) {
+            for (n = dpar_steps_first(&steps, s, with, r, &step); n > 0;
+                 n = dpar_steps_next(&steps, &step)) {
                 while (s->action[i].kind == DPAR_IDLE) {
                     i++;
                 }
@@ -422,7 +422,7 @@ static void check_steps(const dpar_schedule *s, const dpar_slots *with)
                 i++;
             }
             CHECK_INT(i, s->begin[r + 1]);
-            CHECK_INT(dpar_schedule_next(&steps, &step), 0);
+            CHECK_INT(dpar_steps_next(&steps, &step), 0);
         }
     }
 }
@@ -439,20 +439,16 @@ static void test_steps(void)
         check_steps(&s, slots);
         check_steps(&s, NULL);
     }
-    dpar_steps_begin(&steps, &s, NULL, -1);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 0);
-    dpar_steps_begin(&steps, &s, NULL, s.ranks);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 0);
+    CHECK_INT(dpar_steps_first(&steps, &s, NULL, -1, &step), 0);
+    CHECK_INT(dpar_steps_first(&steps, &s, NULL, s.ranks, &step), 0);
     CHECK_INT(list_read(&s, "0F0,(0F1;0B0)OVERLAP_F_B", 24, 0), DPAR_OK);
-    dpar_steps_begin(&steps, &s, NULL, 0);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 1);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 2);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 0);
+    CHECK_INT(dpar_steps_first(&steps, &s, NULL, 0, &step), 1);
+    CHECK_INT(dpar_steps_next(&steps, &step), 2);
+    CHECK_INT(dpar_steps_next(&steps, &step), 0);
     CHECK_INT(list_read(&s, "0F0", 3, 0), DPAR_OK); /* a pair without its second: no reading on */
     s.action[0].joined = 1;
-    dpar_steps_begin(&steps, &s, NULL, 0);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 1);
-    CHECK_INT(dpar_schedule_next(&steps, &step), 0);
+    CHECK_INT(dpar_steps_first(&steps, &s, NULL, 0, &step), 1);
+    CHECK_INT(dpar_steps_next(&steps, &step), 0);
 }
 
 int main(void)

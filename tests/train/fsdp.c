@@ -6,6 +6,7 @@
 #include "dpar_train.h"
 
 #include "check.h"
+#include "plan_calls.h"
 
 enum { N = 301, STEPS = 30 };
 
@@ -538,7 +539,7 @@ static int32_t units_of(const dpar_workload *w, int32_t *params_of, int64_t *num
     for (l = 0; l < w->layers; l++) {
         for (k = 0; k < w->layer[l].count && units < MOST_UNITS; k++, units++) {
             params_of[units] = 1;
-            numel[units] = (int64_t)dpar_layer_params(w, l);
+            numel[units] = (int64_t)dpari_layer_params(w, l);
         }
     }
     return units;
@@ -555,22 +556,22 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     int64_t numel[MOST_UNITS];
     dpar_fsdp_options o;
     dpar_fsdp_sizes z;
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s = plain_strategy();
     dpar_memory m;
     dpar_model model;
     dpar_job job;
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_model_parse(&model, text, strlen(text), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_build(&w, &model, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_parse(&cluster, "1x8:h100-80", 11, &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&model, text, strlen(text), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &model, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&cluster, "1x8:h100-80", 11, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     job.work = &w;
     job.cluster = &cluster;
     CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
     s.dp = RANKS;
     s.zero = zero;
-    dpar_memory_of(&job, &s, &m);
+    dpari_memory_of(&job, &s, &m);
     memset(&o, 0, sizeof o);
     o.zero = zero;
     o.type = type;

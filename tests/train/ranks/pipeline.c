@@ -12,6 +12,7 @@
  * reach, and what the callbacks compute is enqueued there; with -DDEVICE_CUDA that is CUDA's. */
 #include "dpar_train.h"
 #include "rank_program.h"
+#include "schedule_calls.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #else
@@ -672,9 +673,9 @@ static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
     memset(&how, 0, sizeof how);
     how.passes = passes;
     if (merges) {
-        bytes = dpar_schedule_merge_bytes(&l->s, &why);
+        bytes = merge_list_bytes(&l->s, &why);
         mem = zeroed(bytes);
-        CHECK_INT(dpar_schedule_merge(&out, &l->s, mem, bytes, &why), DPAR_OK);
+        CHECK_INT(merge_list(&out, &l->s, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
     bytes = dpar_schedule_lower_bytes(&l->s, &how, &why);
@@ -682,9 +683,9 @@ static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
     CHECK_INT(dpar_schedule_lower(&out, &l->s, &how, mem, bytes, &why), DPAR_OK);
     take(l, &out, mem);
     if (sinks >= 0) {
-        bytes = dpar_schedule_sink_bytes(&l->s, &why);
+        bytes = late_recv_bytes(&l->s, &why);
         mem = zeroed(bytes);
-        CHECK_INT(dpar_schedule_sink(&out, &l->s, sinks, mem, bytes, &why), DPAR_OK);
+        CHECK_INT(late_recv(&out, &l->s, sinks, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
 }
@@ -710,7 +711,7 @@ static void dress(list *l)
     int64_t k, n = 0;
     int32_t r, i;
     CHECK_INT(
-        dpar_schedule_lay(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
+        dpar_schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
         DPAR_OK);
     out.micros = s->micros;
     out.chain = s->chain;
@@ -746,13 +747,13 @@ static void dress(list *l)
 static int made(list *l, const dpar_order *order)
 {
     dpar_why why;
-    const int64_t bytes = dpar_order_bytes(order, &why);
+    const int64_t bytes = dpar_schedule_generate_bytes(order, &why);
     l->mem = NULL;
     if (bytes < 0) {
         return 0;
     }
     l->mem = zeroed(bytes);
-    CHECK_INT(dpar_order_make(&l->s, order, l->mem, bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_generate(&l->s, order, l->mem, bytes, &why), DPAR_OK);
     return 1;
 }
 
@@ -767,14 +768,14 @@ static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_s
     dpar_why why;
     int64_t bytes = dpar_schedule_slots_bytes(s);
     void *mem = zeroed(bytes);
-    CHECK_INT(dpar_schedule_slots(s, flying, NULL, counts, mem, bytes, &why), DPAR_OK);
+    CHECK_INT(give_slots(s, flying, NULL, counts, mem, bytes, &why), DPAR_OK);
     *count = counts[rank];
     free(mem);
     memset(&times, 0, sizeof times);
     times.forward.all = times.input.all = times.weight.all = 1;
-    bytes = dpar_simulate_bytes(s, &times);
+    bytes = simulate_list_bytes(s, &times);
     mem = zeroed(bytes);
-    CHECK_INT(dpar_simulate(s, &times, NULL, NULL, &all, timing, mem, bytes, &why), DPAR_OK);
+    CHECK_INT(simulate_list(s, &times, NULL, NULL, &all, timing, mem, bytes, &why), DPAR_OK);
     *peak = timing[rank].peak_count;
     free(mem);
     free(timing);
@@ -866,8 +867,8 @@ static int32_t handed(const job *j)
         int32_t used = 0;
         for (i = k; i <= k + s->action[k].joined; i++) {
             const dpar_action *a = &s->action[i];
-            const int32_t before = dpar_schedule_before(s, a->stage);
-            const int32_t behind = dpar_schedule_behind(s, a->stage);
+            const int32_t before = dpar_schedule_partner(s, DPAR_RECV_F, a->stage);
+            const int32_t behind = dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
             const int32_t from = a->kind == DPAR_FORWARD ? before : behind;
             const int32_t to = a->kind == DPAR_FORWARD ? behind : before;
             if (a->kind < DPAR_FORWARD || a->kind > DPAR_INPUT) {
@@ -955,7 +956,8 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     int32_t i, passes = DPAR_LOWER_MESSAGES, sinks = (int32_t)(luck >> 20 & 3) - 1;
     int32_t trains = rule != DPAR_FORWARD_ONLY;
 #ifdef DEVICE_MEMORY /* a device's messages have one queue */
-    sinks = sinks == DPAR_SINK_PEER || sinks == DPAR_SINK_EDGE ? (int32_t)DPAR_SINK_ANY : sinks;
+    sinks = sinks == DPAR_CHANNEL_PEER || sinks == DPAR_CHANNEL_EDGE ? (int32_t)DPAR_CHANNEL_ANY
+                                                                     : sinks;
 #endif
     memset(&order, 0, sizeof order);
     order.rule = rule;
@@ -985,7 +987,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     begin(j, c, &l.s, passes & DPAR_LOWER_REDUCE ? STEPS : 1 + (int32_t)(luck >> 16 & 1));
     j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: the receiver fetches them when it is ready */
     fill(&o, j, count_of);
-    o.keep_sends = sinks == DPAR_SINK_EDGE || sinks == DPAR_SINK_PEER || (luck >> 17 & 1);
+    o.keep_sends = sinks == DPAR_CHANNEL_EDGE || sinks == DPAR_CHANNEL_PEER || (luck >> 17 & 1);
     o.apart = (luck >> 18 & 1) != 0;
     o.both = luck >> 19 & 1 ? both : NULL;
     times = (int64_t *)zeroed(16 * (own_actions(j) + 1));
@@ -1261,16 +1263,16 @@ static void picture(dpar_comm *c)
         g.unit = 1000;
         g.title = "pipeline";
         dpar_text_init(&out, ran, (size_t)room);
-        CHECK_INT(dpar_show_schedule_trace(&out, &g, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
         memset(&t, 0, sizeof t);
         t.forward.all = t.input.all = t.weight.all = t.reduce_grad.all = 1000;
-        need = dpar_simulate_bytes(&l.s, &t);
+        need = simulate_list_bytes(&l.s, &t);
         mem = zeroed(need);
-        CHECK_INT(dpar_simulate(&l.s, &t, s, s + n, &timing, NULL, mem, need, &why), DPAR_OK);
+        CHECK_INT(simulate_list(&l.s, &t, s, s + n, &timing, NULL, mem, need, &why), DPAR_OK);
         g.start = s;
         g.end = s + n;
         dpar_text_init(&out, simulated, (size_t)room);
-        CHECK_INT(dpar_show_schedule_trace(&out, &g, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
         for (i = 0; i < 5; i++) {
             CHECK(times_in(ran, words[i]) > 0 || (c->size == 1 && (i == 1 || i == 2)));
             CHECK_INT(times_in(ran, words[i]), times_in(simulated, words[i]));
@@ -1303,9 +1305,9 @@ static const char without[] = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 static void read_list(list *l, const char *text)
 {
     dpar_why why;
-    const int64_t bytes = dpar_schedule_read_bytes(text, strlen(text), &why);
+    const int64_t bytes = read_csv_bytes(text, strlen(text), &why);
     l->mem = zeroed(bytes);
-    CHECK_INT(dpar_schedule_read(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
+    CHECK_INT(read_csv(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
 static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t less, dpar_why *why)
@@ -1460,7 +1462,7 @@ static DPARI_UNUSED void each_fails(dpar_comm *c)
     int kind;
     for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
         const int rule = kind == DPAR_BACKWARD ? DPAR_1F1B : DPAR_ZB_H1;
-        const int micro = dpar_action_has_micro(kind);
+        const int micro = dpari_action_has_micro(kind);
         char expected[80], number[4];
         dpar_comm *apart = NULL;
         dpar_why why;
@@ -1469,7 +1471,7 @@ static DPARI_UNUSED void each_fails(dpar_comm *c)
         }
         (void)snprintf(number, sizeof number, "%d", micro);
         (void)snprintf(expected, sizeof expected, "rank 1: 1%s%s: the data ends here",
-                       dpar_action_name(kind), micro ? number : "");
+                       dpari_action_name(kind), micro ? number : "");
         CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
         CHECK_INT(breaking(apart, rule, kind, 1, micro, 0, &why), DPAR_E_RANGE);
         CHECK_TEXT(why.text, expected);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* wire - what the engine counts is what the planner predicts. A step of a small transformer runs in
  * each strategy; the bytes that communicators count (dpar_comm.sent), by kind of operation, summed
- * over ranks, equal dpar_traffic_of for the same model and strategy, to the byte. And the peak of
- * registered bytes of fsdp equals the planner's terms for weights, gradients, state and buffers.
+ * over ranks, equal dpar_traffic_count for the same model and strategy, to the byte. And the peak
+ * of registered bytes of fsdp equals the planner's terms for weights, gradients, state and buffers.
  * Numbers are not looked at here: the tests of each module do that.
  *
  *   wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
@@ -10,6 +10,9 @@
 #include "dpar_cost.h"
 #include "dpar_train.h"
 #include "rank_program.h"
+#include "plan_calls.h"
+
+static const char *const traffic[DPAR_TRAFFICS] = {"dp", "tp", "cp", "ep", "pp", "halo"};
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
@@ -33,20 +36,20 @@ static void plan_open(plan *p, int32_t ranks, const char *model, const char *rec
     dpar_why why = {{0}};
     snprintf(machine, sizeof machine, "1x%d:a100-80", (int)ranks);
     snprintf(p->name, sizeof p->name, "%d ranks, %s, %s, %s", (int)ranks, model, recipe, strategy);
-    p->strategy = dpar_strategy_default();
-    CHECK_INT(dpar_cluster_parse(&p->cluster, machine, strlen(machine), &why), DPAR_OK);
-    CHECK_INT(dpar_model_parse(&m, model, strlen(model), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_build(&p->work, &m, 0, &why), DPAR_OK);
+    p->strategy = plain_strategy();
+    CHECK_INT(dpar_cluster_read(&p->cluster, machine, strlen(machine), &why), DPAR_OK);
+    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&p->work, &m, 0, &why), DPAR_OK);
     p->job.work = &p->work;
     p->job.cluster = &p->cluster;
     CHECK_INT(dpar_recipe_find(&p->job.recipe, recipe, &why), DPAR_OK);
-    CHECK_INT(dpar_strategy_parse(&p->strategy, strategy, strlen(strategy), NULL, &why), DPAR_OK);
-    CHECK_INT(dpar_strategy_check(&p->job, &p->strategy, 0, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_read(&p->strategy, strategy, strlen(strategy), NULL, &why), DPAR_OK);
+    CHECK_INT(dpari_strategy_check(&p->job, &p->strategy, 0, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_strategy_ranks(&p->strategy), ranks);
     if (why.text[0] != 0) {
         printf("%s: %s\n", p->name, why.text);
     }
-    dpar_traffic_of(&p->job, &p->strategy, &p->traffic);
+    dpar_traffic_count(&p->job, &p->strategy, &p->traffic);
 }
 
 /* What all ranks of c have sent through one (or, both NULL else, two) communicators is row `what`
@@ -68,7 +71,7 @@ static void counted_is(dpar_comm *c, dpar_comm *one, dpar_comm *two, const plan 
         if ((double)all[k] != want) {
             CHECK_FAILED();
             printf("rank %d: %s: %s, %s: counted %lld, predicted %.17g\n", (int)c->rank, p->name,
-                   dpar_traffic_name(what), dpar_collective_name(k), (long long)all[k], want);
+                   traffic[what], dpar_collective_name(k), (long long)all[k], want);
         }
     }
     CHECK(sum > 0);
@@ -114,8 +117,6 @@ static void calls_count(void)
         CHECK_INT(dpar_call_sent(&c, &call), 0);
     }
     CHECK_INT(dpar_call_sent(NULL, &call), 0);
-    CHECK_TEXT(dpar_traffic_name(DPAR_TRAFFIC_DP), "dp");
-    CHECK_TEXT(dpar_traffic_name(DPAR_TRAFFICS), "?");
 }
 
 /* ---- data parallel -----------------------------------------------------------------------------
@@ -327,7 +328,7 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
 static double planned(const plan *p)
 {
     dpar_memory m;
-    dpar_memory_of(&p->job, &p->strategy, &m);
+    dpari_memory_of(&p->job, &p->strategy, &m);
     return m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_MASTER] +
            m.term[DPAR_MEM_OPTIMIZER] + m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS];
 }
@@ -839,13 +840,13 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     order.ranks = c->size;
     order.micros = 2 * c->size;
     order.chunks = rule == DPAR_DUALPIPE ? 0 : chunks;
-    bytes = dpar_order_bytes(&order, &why);
+    bytes = dpar_schedule_generate_bytes(&order, &why);
     if (bytes < 0) { /* DualPipe on an odd number of ranks */
         CHECK(rule == DPAR_DUALPIPE && c->size % 2 == 1);
         return;
     }
     mem = zeroed(bytes);
-    CHECK_INT(dpar_order_make(&s, &order, mem, bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_generate(&s, &order, mem, bytes, &why), DPAR_OK);
     how.passes = DPAR_LOWER_MESSAGES;
     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
     lowered = zeroed(bytes);
@@ -853,7 +854,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     snprintf(model, sizeof model, "gpt:layers=16,hidden=48,heads=24,vocab=96,seq=48,element=4%s",
              tied ? ",tied=1" : "");
     snprintf(strategy, sizeof strategy, "pp=%d,vp=%d,m=%d,schedule=%s", (int)c->size, (int)chunks,
-             (int)order.micros, dpar_schedule_name(rule));
+             (int)order.micros, dpar_order_name(rule));
     plan_open(&p, c->size, model, "fp32", strategy);
     run_pipeline(c, g, &p, &list, tied);
     free(mem);
