@@ -512,11 +512,10 @@ static void set_up_level(mg *g, level *l)
 
 static void set_up(mg *g, const int32_t *grid)
 {
-    static const char *const names[] = {"z", "y"};
     const int64_t finest = g->p->n;
     level *l = g->levels;
     int64_t n;
-    g->st = dpar_mesh_init(&g->mesh, 2, names, grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
+    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
     for (n = 2; n <= finest; n *= 2) {
         l = &g->levels[g->top++];
         l->n = n;

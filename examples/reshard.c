@@ -124,13 +124,12 @@ static int32_t stage_of(const tensor *t)
 
 static void make_layouts(void)
 {
-    static const char *const saved_axes[] = {"dp", "tp"}, *const wanted_axes[] = {"pp", "dp", "tp"};
     static const int32_t saved_size[] = {4, 2}, wanted_size[] = {STAGES, 2, 2};
     dpar_mesh saved, wanted, stage;
     int i;
     dpar_why why;
-    if (dpar_mesh_init(&saved, 2, saved_axes, saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
-        dpar_mesh_init(&wanted, 3, wanted_axes, wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
+    if (dpar_mesh_init(&saved, "dp tp", saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
+        dpar_mesh_init(&wanted, "pp dp tp", wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
         fail("mesh", why.text);
     }
     for (i = 0; i < tensors; i++) {

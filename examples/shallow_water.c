@@ -585,14 +585,14 @@ static int64_t survey(planet *p)
 /* Who has which cells: blocks as even as they can be, halos of `reach` along the circles. */
 static dpar_status cut(planet *p, int64_t reach)
 {
-    static const char *const names[] = {"south-north", "west-east"};
     const int64_t extent[2] = {p->rows, p->columns};
     dpar_placement placement[2];
     dpar_mesh mesh;
     dpar_halo h;
     int32_t f;
     dpar_status st =
-        dpar_mesh_init(&mesh, 2, names, p->s->parts, DPAR_LAST_FASTEST, p->c->size, &p->why);
+        dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST, p->c->size,
+                       &p->why);
     placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
     memset(&h, 0, sizeof h);

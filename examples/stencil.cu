@@ -119,7 +119,6 @@ template <class F> static void each(const dpar_box &box, const dpar_box &all, F 
 /* The cube over the ranks of c: blocks with the least surface, one cell around them. */
 static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why *why)
 {
-    const char *names[3] = {"z", "y", "x"};
     const int64_t n = (int64_t)s->cells, cells[3] = {n, n, n};
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t parts[3] = {0, 0, 0};
@@ -131,7 +130,7 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
         h->low[d] = h->high[d] = 1;
     }
     dpar_status st = dpar_grid_create(ranks, 3, cells, NULL, around, parts, NULL, why);
-    st = st < 0 ? st : dpar_mesh_init(&mesh, 3, names, parts, DPAR_LAST_FASTEST, ranks, why);
+    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
     return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, NULL, why);
 }
 

@@ -1206,7 +1206,6 @@ static double output_difference(const net *n, const net *whole, int first, doubl
 
 static int compare(dpar_comm *world, net *n, const options *o)
 {
-    static const char *const names[2] = {"y", "x"};
     static const int32_t one[2] = {1, 1};
     dpar_comm *self = NULL;
     dpar_mesh mesh;
@@ -1220,7 +1219,7 @@ static int compare(dpar_comm *world, net *n, const options *o)
         failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
         return 1;
     }
-    bad = dpar_mesh_init(&mesh, 2, names, one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
+    bad = dpar_mesh_init(&mesh, "y x", one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
           plan_net(&whole, self, &mesh, o->dp, o) || one_pass(&whole, o, 0, wide);
     if (!bad) {
         far[0] = output_difference(n, &whole, world->rank / (o->tiles[0] * o->tiles[1]), &far[1]);
@@ -1366,7 +1365,6 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
 
 static int run(dpar_comm *world, void *arg)
 {
-    static const char *const names[2] = {"y", "x"};
     const options *o = (const options *)arg;
     const int tiles = o->tiles[0] * o->tiles[1];
     dpar_comm *c = NULL;
@@ -1377,7 +1375,7 @@ static int run(dpar_comm *world, void *arg)
     int bad;
     sizes[0] = o->tiles[0];
     sizes[1] = o->tiles[1];
-    if (n == NULL || dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, tiles, NULL) ||
+    if (n == NULL || dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, tiles, NULL) ||
         failed(world, dpar_comm_split(world, world->rank / tiles, world->rank, &c), "split",
                NULL)) {
         return 1;

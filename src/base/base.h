@@ -73,8 +73,4 @@ typedef struct dpar_why {
 /* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
 DPAR_API const char *dpar_status_text(dpar_status status);
 
-/* Which wings this build holds, as bits. SHOW without COST: pictures of schedules alone. */
-enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
-DPAR_API int32_t dpar_features(void);
-
 #endif

@@ -5,6 +5,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "../index/inner.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
 #include "../index/redistribute.h"
@@ -2101,7 +2102,7 @@ static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo
     if (f->halos) {
         return "halos beside the block are as wide as the plan: give the narrower plan its own";
     }
-    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
         h->owner != wide->owner) {
         return "the narrower halo is on another grid, mesh or owners";
     }

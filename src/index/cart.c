@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "cart.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- prime factors and divisors ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "exchange.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
@@ -429,7 +429,7 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
         const dpar_box *a = &box[order[i]];
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
-            if (dpar_box_intersect(a, &box[order[j]], &both)) {
+            if (dpari_box_intersect(a, &box[order[j]], &both)) {
                 return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
                                  dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                  dpar_box_volume(&both), 0);

@@ -3,7 +3,7 @@
 
 #include "reach.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
@@ -211,7 +211,7 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 {
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
-    if (o->dims != g->dims || !dpar_mesh_same(&o->mesh, &g->mesh)) {
+    if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
         return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
                          o->dims, g->dims, 0, 0);
     }

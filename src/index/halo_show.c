@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "halo_show.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 #include "redistribute.h"
 
 /* Lengths are in tenths of a pixel. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "layout.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {
@@ -534,7 +534,7 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
-    if (a->dims != b->dims || !dpar_mesh_same(&a->mesh, &b->mesh)) {
+    if (a->dims != b->dims || !dpari_mesh_same(&a->mesh, &b->mesh)) {
         return 0;
     }
     for (i = 0; i < a->mesh.axes; i++) {

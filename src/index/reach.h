@@ -3,7 +3,7 @@
 #ifndef DPARI_INDEX_REACH_H
 #define DPARI_INDEX_REACH_H
 
-#include "../base/arith.h"
+#include "inner.h"
 #include "halo.h"
 
 /* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "redistribute.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* Where the walk of a sender is. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };

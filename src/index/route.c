@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "route.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 DPAR_API const char *dpar_step_name(int32_t kind)
 {
@@ -377,7 +377,7 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
 {
     int32_t i;
     dpar_status st;
-    if (!dpar_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
+    if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
         return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
                          0, 0, 0);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "sampler.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- who reads what -------------------------------------------------------------------------- */
 

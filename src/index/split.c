@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "split.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 

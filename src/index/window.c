@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "window.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 

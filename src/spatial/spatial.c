@@ -9,6 +9,8 @@
 #include "../comm/os.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
+#include "../index/inner.h"
 #include "../base/real.h"
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
@@ -346,7 +348,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
-        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+        if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_SHARD && a->dim != b->dim)) {
             return dpari_say(
                 DPAR_E_ARG, why,
@@ -736,7 +738,7 @@ static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box
                          given->dims, p->layer.in.dims, 0, 0);
     }
     p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpar_box_contains(&p->in_box, least)) {
+    if (least->dims > 0 && !dpari_box_contains(&p->in_box, least)) {
         return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
                          0, 0);
     }
@@ -1387,7 +1389,7 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     cut = a->out_box.dims != 0 &&
           (a->out_box.dims != p->layer.in.dims ||
            !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
-           (p->out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own)));
+           (p->out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,

@@ -546,11 +546,10 @@ static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dp
 {
     const dpar_attention *a = &p->layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
-    const char *const names[1] = {"tokens"};
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
         st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, NULL, why);
     }

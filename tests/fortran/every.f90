@@ -55,7 +55,7 @@ contains
         status = dpar_mesh_coords(mesh, 5, coord)
         call check(status /= 0 .and. all(coord == [1, 2]), "coordinates")
         call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
-        status = dpar_mesh_transpose(view, mesh, [1, 0])
+        status = dpari_mesh_transpose(view, mesh, [1, 0])
         call check(status == 0 .and. view%axis(0)%size == 3, "transpose")
         call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) &
                   == DPAR_E_DIVIDE, "7 ranks")
@@ -88,7 +88,6 @@ contains
         call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
         call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
         call check(all(physical == [1, 5]), "there and back")
-        call check(dpar_features() >= DPAR_FEATURE_RUN, "features")
         call pictures()
     end subroutine
 

@@ -34,13 +34,12 @@ static int64_t take_large(bytes *b)
 
 static int large_mesh(bytes *b, dpar_mesh *m)
 {
-    static const char *const names[] = {"a", "b", "c"};
     static const int32_t some[] = {1, 2, 3, 1000, 46341, 1 << 20, INT32_MAX, 0};
     int32_t size[3], axes = 1 + take(b, 3), i;
     for (i = 0; i < axes; i++) {
         size[i] = some[take(b, 8)];
     }
-    return dpar_mesh_init(m, axes, names, size, take(b, 2), 0, NULL) == DPAR_OK;
+    return dpar_mesh_init(m, axis_names(axes), size, take(b, 2), 0, NULL) == DPAR_OK;
 }
 
 static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t dims,

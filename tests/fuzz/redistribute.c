@@ -102,14 +102,14 @@ static void check_times(const world *from, const world *to)
         times *= from->l->axis[i].kind == DPAR_PARTIAL && !stays ? from->l->mesh.axis[i].size : 1;
     }
     for (rank = 0; rank < RANKS; rank++) {
-        int a, b, c, takes = dpar_mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
+        int a, b, c, takes = mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
         if (to->l->mesh.axes == 0) {
             takes = rank == to->l->mesh.offset;
         }
         for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 takes it */
             int begins = to->l->axis[i].kind == DPAR_PARTIAL &&
                          !(i < from->l->mesh.axes && from->l->axis[i].kind == DPAR_PARTIAL);
-            takes = takes && !(begins && dpar_mesh_coord(&to->l->mesh, rank, i) > 0);
+            takes = takes && !(begins && mesh_coord(&to->l->mesh, rank, i) > 0);
         }
         for (a = 0; a < (to->l->dims > 0 ? to->n[rank][0] : 1); a++) {
             for (b = 0; b < (to->l->dims > 1 ? to->n[rank][1] : 1); b++) {

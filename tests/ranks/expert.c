@@ -1593,8 +1593,6 @@ static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double 
  * half the inner features, and n / 4 of those pairs have the same. Tokens are cut over dp. */
 static int mesh_case(dpar_comm *c)
 {
-    static const char *const names[] = {"dp", "tp"};
-    static const char *const views[] = {"edp", "ep", "etp"};
     const int64_t all = M_TOKENS * M_WIDTH, weights = M_EXPERTS * M_INNER * M_WIDTH;
     int32_t sizes[3], chosen[M_TOKENS * M_K];
     dpar_mesh mesh, view;
@@ -1623,10 +1621,10 @@ static int mesh_case(dpar_comm *c)
     shared_reference(x, g, us, vs, y, dx);
     sizes[0] = c->size / 2;
     sizes[1] = 2;
-    bad += dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
+    bad += dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
     sizes[0] = c->size / 4;
     sizes[1] = sizes[2] = 2;
-    bad += dpar_mesh_view(&view, &mesh, 3, views, sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
+    bad += dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 0, &edp) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 1, &ep) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 2, &etp) != DPAR_OK;

@@ -14,7 +14,6 @@ enum { ROWS = 9, COLUMNS = 7 };
 /* Rows cut by the first axis, columns by the second. */
 static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
 {
-    const char *names[2] = {"down", "across"};
     int32_t size[2], kind = DPAR_LAST_FASTEST;
     dpar_placement p[2];
     dpar_layout l;
@@ -23,7 +22,7 @@ static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, in
     size[1] = across;
     p[0] = dpar_shard(0);
     p[1] = dims > 1 ? dpar_shard(1) : dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, 2, names, size, kind, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "down across", size, kind, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL, NULL), DPAR_OK);
     return l;
 }

@@ -9,6 +9,7 @@
  * device, which traps all accesses outside of its table's functions, like any other. cc
  * -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
+#include "axes.h"
 #include "run_oracle.h"
 
 #include "layout_oracle.h"
@@ -418,7 +419,6 @@ static uint64_t hash_of(const grid *g, int f, int64_t round, int rank, const int
 
 static int random_mesh(grid *g, uint64_t *s)
 {
-    static const char *const names[] = {"a", "b", "c"};
     static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR, DPAR_RAGGED};
     int32_t axes = 1 + (int32_t)oracle_below(s, 3), size[3], left, a;
     int64_t extent[DPAR_MAX_DIMS];
@@ -473,9 +473,8 @@ static int random_mesh(grid *g, uint64_t *s)
         }
         cut |= 1u << d;
     }
-    if (dpar_mesh_init(&m, axes, names, size,
-                       oracle_below(s, 2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0,
-                       NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&m, axis_names(axes), size, oracle_below(s,
+                                                                2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0, NULL) != DPAR_OK) {
         return 0;
     }
     /* each rank has a block at most, in any order; what is too much is masked, and some more */

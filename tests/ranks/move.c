@@ -9,6 +9,7 @@
  * With -DDEVICE_MEMORY arrays lie in memory that the CPU does not reach; with -DDEVICE_CUDA that is
  * CUDA's. */
 #ifdef DEVICE_MEMORY
+#include "axes.h"
 #include "device_memory.h"
 #else
 #define ON_DEVICE(call) (call)
@@ -400,7 +401,6 @@ static DPARI_UNUSED void test_box_errors(void)
 
 /* ---- redistributions ------------------------------------------------------------------------- */
 
-static const char *const names[] = {"a", "b", "c", "d"};
 
 static dpar_mesh random_mesh(int32_t axes, int ranks)
 {
@@ -410,7 +410,7 @@ static dpar_mesh random_mesh(int32_t axes, int ranks)
         size[i] = 1 + below(left);
         left /= size[i];
     }
-    CHECK_INT(dpar_mesh_init(&m, axes, names, size, below(2), 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, below(2), 0, NULL), DPAR_OK);
     m.offset = below(ranks - m.size + 1);
     return m;
 }
@@ -677,8 +677,8 @@ static void test_shared_sums(dpar_comm *c)
                 p[0] = dpar_partial(op);
                 p[1] = dpar_replicate();
                 o.how = k % 3;
-                CHECK_INT(dpar_mesh_init(&a, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_mesh_init(&b, 1, names, &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
                 b.offset = c->size - readers;
                 CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
                 CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL, NULL), DPAR_OK);
@@ -703,7 +703,7 @@ static void test_long_sums(dpar_comm *c)
     dpar_layout from, to;
     memset(&o, 0, sizeof o);
     o.piece_bytes = 1 << 20;
-    CHECK_INT(dpar_mesh_init(&a, 1, names, &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL, NULL), DPAR_OK);
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
@@ -1043,7 +1043,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     static const int64_t extent[] = {24, 8};
     dpar_mesh m;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&m, 1, names, &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = offset;
     CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL, NULL), DPAR_OK);
     return l;

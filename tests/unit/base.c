@@ -479,11 +479,6 @@ static void test_statuses(void)
 
 int main(void)
 {
-#if defined(DPAR_NO_RUN) || !(defined(__unix__) || defined(__APPLE__))
-    CHECK_INT(dpar_features(), DPAR_FEATURE_COST | DPAR_FEATURE_SHOW);
-#else
-    CHECK_INT(dpar_features(), DPAR_FEATURE_COST | DPAR_FEATURE_SHOW | DPAR_FEATURE_RUN);
-#endif
     test_statuses();
     test_numbers();
     test_fixed();

@@ -158,7 +158,7 @@ static void test_replicas_and_nesting(void)
     p[0] = dpar_replicate();
     p[1] = dpar_shard(0);
     p[2] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&m, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
@@ -203,7 +203,7 @@ static void test_ragged(void)
         dpar_halo h;
         memset(&h, 0, sizeof h);
         p.cuts = cuts[k];
-        CHECK_INT(dpar_mesh_init(&m, 1, names, &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
         h.low[0] = h.high[0] = width[k];
         h.periodic = 1;
@@ -341,7 +341,6 @@ static void test_too_many_points(void)
 static void test_most_axes(void)
 {
     static const int64_t extent[] = {12, 5};
-    const char *names[DPAR_MAX_AXES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     int32_t sizes[DPAR_MAX_AXES], i;
     dpar_placement p[DPAR_MAX_AXES];
     dpar_mesh mesh;
@@ -352,7 +351,8 @@ static void test_most_axes(void)
         sizes[i] = i == 0 ? 6 : 1;
         p[i] = i == 0 ? dpar_shard(0) : dpar_replicate();
     }
-    CHECK_INT(dpar_mesh_init(&mesh, DPAR_MAX_AXES, names, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
     h.low[0] = h.high[0] = 1;
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);

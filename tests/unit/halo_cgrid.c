@@ -5,6 +5,7 @@
  * directions. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 #include "cube_space.h"
 #include "points.h"
@@ -357,7 +358,6 @@ static void check_both(void)
 static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, int32_t faces,
                     int d_grid)
 {
-    static const char *const names[] = {"a", "b", "c", "d"};
     static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
     dpar_placement p[4];
     dpar_mesh m;
@@ -367,7 +367,7 @@ static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, i
     for (d = 0; d < dims; d++) {
         p[d] = dpar_shard_by(d, rules[below(3)], 0);
     }
-    CHECK_INT(dpar_mesh_init(&m, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (field = 0; field < 2; field++) {
         dpar_halo *h = &grid[field];
         CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);

@@ -3,6 +3,7 @@
  * list; a tripolar one is kept as build/halo.svg for people to look at. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 
 static char text[1 << 20];
@@ -38,7 +39,6 @@ static void looks_like_xml(void)
 
 static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int32_t *parts)
 {
-    static const char *const names[3] = {"a", "b", "c"};
     dpar_mesh mesh;
     dpar_placement cut[3];
     int32_t d;
@@ -47,7 +47,7 @@ static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
         cut[d] = dpar_shard_by(d, DPAR_EVEN, 0);
         h->low[d] = h->high[d] = 2;
     }
-    CHECK_INT(dpar_mesh_init(&mesh, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL, NULL), DPAR_OK);
     h->shape = DPAR_STENCIL_BOX;
 }

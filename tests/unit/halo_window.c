@@ -4,6 +4,7 @@
  * several dims, with poles and masks. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 
 enum { RANKS = 12, MOST = 3000, LISTS = 20000, TAPS = 64 };
@@ -247,7 +248,7 @@ static void line_of(dpar_halo *h, int64_t n, int32_t parts, int32_t rule, const 
     dpar_mesh m;
     memset(h, 0, sizeof *h);
     p.cuts = cuts;
-    CHECK_INT(dpar_mesh_init(&m, 1, names, &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
 }
 
@@ -420,7 +421,8 @@ static void test_dims(void)
         if (!fits || held_most > MOST) {
             continue;
         }
-        CHECK_INT(dpar_mesh_init(&mesh, axes, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), parts, DPAR_LAST_FASTEST, 0, NULL),
+                  DPAR_OK);
         CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL, NULL), DPAR_OK);
         h.shape = DPAR_STENCIL_BOX; /* as it counts anyhow: */

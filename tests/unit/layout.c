@@ -4,12 +4,11 @@
  * neighbours). */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 #include "layout_oracle.h"
 
 enum { MOST = 64 };
-
-static const char *const names[] = {"a", "b", "c"};
 
 /* ---- brute force ---------------------------------------------------------------------------- */
 
@@ -162,7 +161,7 @@ static void test_brute_force(void)
                             : dpar_shard_by(what % dims, rules[(what - 2) / 2], 1 + (code / 5) % 3);
             placement[i].source = placement[i].rule == DPAR_BLOCK_CYCLIC ? code % size[i] : 0;
         }
-        CHECK_INT(dpar_mesh_init(&mesh, 3, names, size, code % 2, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, code % 2, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&l, &mesh, dims, e, placement, order, NULL), DPAR_OK);
         check_layout(&l);
         tried++;
@@ -181,7 +180,7 @@ static dpar_layout on(int32_t axes, const int32_t *size, int32_t dims, const int
     placement[0] = a;
     placement[1] = b;
     placement[2] = c;
-    CHECK_INT(dpar_mesh_init(&mesh, axes, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &mesh, dims, extent, placement, NULL, NULL), DPAR_OK);
     return l;
 }
@@ -327,7 +326,7 @@ static void test_unstride(void)
     dpar_mesh mesh;
     dpar_layout l, straight;
     dpar_why why;
-    CHECK_INT(dpar_mesh_init(&mesh, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (o = 0; o < 6; o++) {
         for (i = 0; i < 3; i++) {
             int64_t factor = 1;
@@ -378,7 +377,7 @@ static void test_refusals(void)
     dpar_why why;
     memset(&l, 3, sizeof l);
     before = l;
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(2);
     p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
@@ -392,7 +391,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "a mesh of -1 axes and 1 ranks: dpar_mesh_init makes it");
     mesh.axes = DPAR_MAX_AXES + 1;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(-3);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
     p[0] = dpar_partial(DPAR_COPY);
@@ -461,7 +460,7 @@ static void test_edges(void)
     dpar_box box;
     int64_t local[2] = {7, 7}, index[2] = {5, 3}, run = 7;
     int32_t coord[2], k;
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     memset(&l, 3, sizeof l);
     p[0] = dpar_shard(-2);
     p[1] = dpar_shard_by(-1, DPAR_RAGGED, 0);
@@ -535,7 +534,7 @@ static void test_same(void)
     dpar_mesh mesh;
     dpar_layout a, b;
     int k;
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
 #define SAME(first, second, rank, of, turn, expect)                                                \
     do {                                                                                           \
         p[0] = first, p[1] = second;                                                               \
@@ -592,7 +591,7 @@ static void test_unstride_keeps(void)
     int32_t order[2];
     dpar_mesh mesh;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 3);
     p[1] = dpar_shard_by(0, DPAR_STRIDED, 1);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
@@ -619,7 +618,7 @@ static void test_full_shardings(void)
     static dpar_layout found[128];
     dpar_mesh mesh;
     int32_t dims, code, k, n, i;
-    CHECK_INT(dpar_mesh_init(&mesh, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (dims = 2; dims <= 4; dims++) {
         for (n = 0, code = 0; code < dims * dims * dims; code++) {
             for (k = 0; k < 6; k++) {
@@ -653,7 +652,7 @@ static void test_darray(void)
     int rank;
     p[0] = dpar_replicate();
     p[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
     for (rank = 0; rank < 3; rank++) {
         int64_t shape[2], run;

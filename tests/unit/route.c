@@ -3,11 +3,11 @@
  * E1-E4, E11, E12 of facts/index_math.md; never more than DTensor's own paths. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 
 enum { NODES = 20000, STEPS = 16, STATES = 4000 };
 
-static const char *const names[] = {"a", "b", "c", "d"};
 static dpar_route_node nodes[NODES];
 static dpar_route_step steps[STEPS];
 static int32_t count;
@@ -119,7 +119,7 @@ static dpar_layout on(const dpar_mesh *m, int32_t dims, const int64_t *extent, c
 static dpar_mesh mesh_of(int32_t axes, const int32_t *size)
 {
     dpar_mesh m;
-    CHECK_INT(dpar_mesh_init(&m, axes, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     return m;
 }
 
