@@ -9,7 +9,6 @@
  *   mpirun -np 4 halo_exchange    built with -DUSE_MPI */
 #include "dpar.h"
 #ifdef USE_MPI
-#include "axes.h"
 #include "dpar_mpi.h"
 #endif
 
@@ -20,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "axes.h"
 #include "points.h"
 
 enum { FIELDS = 4, CELLS = 1 << 15, POISON = -77 };

@@ -9,7 +9,6 @@
  * With -DDEVICE_MEMORY arrays lie in memory that the CPU does not reach; with -DDEVICE_CUDA that is
  * CUDA's. */
 #ifdef DEVICE_MEMORY
-#include "axes.h"
 #include "device_memory.h"
 #else
 #define ON_DEVICE(call) (call)
@@ -19,6 +18,7 @@
 #include "dpar_mpi.h"
 #endif
 
+#include "axes.h"
 #include "check.h"
 #include "index_oracle.h"
 
