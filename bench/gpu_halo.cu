@@ -140,7 +140,7 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         p->h.low[d] = p->h.high[d] = (int64_t)s.layers;
     }
     right(dpar_mesh_init(&mesh, "z y x", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, NULL, &why), why.text);
+    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, &why), why.text);
     p->h.periodic = 7;
     p->h.shape = full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     p->fields = (int)s.fields;

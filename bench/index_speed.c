@@ -43,7 +43,7 @@ static int64_t owner(const dpar_split *s, int64_t i)
 static int64_t to_local(const dpar_split *s, int64_t i)
 {
     int64_t local;
-    return dpar_split_find(s, i, &local, NULL) + local;
+    return dpar_split_locate(s, i, &local, NULL) + local;
 }
 
 static int64_t to_global(const dpar_split *s, int64_t i)
@@ -85,7 +85,7 @@ static void splits(void)
     double alone, hand;
     dpar_split s;
     size_t k;
-    (void)dpar_split_init(&s, DPAR_CHUNK, count, 999, 0, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_CHUNK, count, 999, 0, NULL);
     NANOSECONDS(alone, nothing, count, 2654435761);
     NANOSECONDS(hand, by_hand, count, 2654435761);
     hand -= alone;
@@ -95,7 +95,7 @@ static void splits(void)
     printf("  %-18s            %5.1f\n", "/ and % by hand", hand);
     for (k = 0; k < sizeof rule / sizeof rule[0]; k++) {
         double a, b, c;
-        (void)dpar_split_init(&s, rule[k].rule, count, 999, rule[k].block, 0, NULL);
+        (void)dpar_split_init(&s, rule[k].rule, count, 999, rule[k].block, NULL);
         NANOSECONDS(a, owner, count, 2654435761);
         NANOSECONDS(b, to_local, count, 2654435761);
         NANOSECONDS(c, to_global, dpar_split_size(&s, 3), 265443);
@@ -115,7 +115,7 @@ static dpar_layout grid(int32_t rows, int32_t columns, const int64_t *extent)
     p[0] = dpar_shard(0);
     p[1] = dpar_shard(1);
     (void)dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL);
-    (void)dpar_layout_init(&l, &m, 2, extent, p, NULL, NULL);
+    (void)dpar_layout_init(&l, &m, 2, extent, p, NULL);
     return l;
 }
 
@@ -208,18 +208,18 @@ static void transfers(void)
     }
     copies[0] = copies[1] = dpar_replicate();
     to = grid(1024, 1024, extent); /* to ranks of another job: every copy has a reader */
-    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL, NULL);
+    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL);
     to.mesh.offset = 1 << 20;
     list("copies -> 1024x1024", &all, &to, pairs);
     to = grid(1024, 1024, uneven);
-    (void)dpar_layout_init(&all, &to.mesh, 2, uneven, copies, NULL, NULL);
+    (void)dpar_layout_init(&all, &to.mesh, 2, uneven, copies, NULL);
     to.mesh.offset = 1 << 20;
     list("128256 x 8192, the same", &all, &to, pairs);
     to = grid(1024, 1024, extent);
     copies[1] = dpar_shard(0); /* HSDP to FSDP: sharded on 1024 ranks, 1024 copies */
-    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL, NULL);
+    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL);
     copies[0] = dpar_shard(0);
-    (void)dpar_layout_init(&to, &all.mesh, 2, extent, copies, NULL, NULL);
+    (void)dpar_layout_init(&to, &all.mesh, 2, extent, copies, NULL);
     list("hybrid shards -> all shards", &all, &to, pairs);
 }
 

@@ -486,7 +486,7 @@ static void set_up_level(mg *g, level *l)
     l->halo.shape = DPAR_STENCIL_BOX;
     l->halo.periodic = 3;
     if (g->st == DPAR_OK) {
-        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, NULL, &g->why);
+        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, &g->why);
     }
     if (g->st == DPAR_OK) {
         (void)dpar_halo_owned(&l->halo, g->c->rank, &own);

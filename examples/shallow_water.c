@@ -596,7 +596,7 @@ static dpar_status cut(planet *p, int64_t reach)
     placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
     memset(&h, 0, sizeof h);
-    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, NULL, &p->why) : st;
+    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = 1;
     h.low[1] = h.high[1] = reach;

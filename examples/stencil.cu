@@ -131,7 +131,7 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     }
     dpar_status st = dpar_grid_create(ranks, 3, cells, NULL, around, parts, NULL, why);
     st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
-    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, NULL, why);
+    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }
 
 /* One launch for n boxes of cells; `all` is the local array's. */

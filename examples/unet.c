@@ -749,7 +749,7 @@ static int lay_out(const options *o, const dpar_mesh *mesh, dpar_layout *level)
     extent[0] = o->size[0];
     extent[1] = o->size[1];
     for (l = 0; l < o->levels; l++) {
-        if (dpar_layout_init(&level[l], mesh, 2, extent, cut, NULL, &why) != DPAR_OK) {
+        if (dpar_layout_init(&level[l], mesh, 2, extent, cut, &why) != DPAR_OK) {
             fprintf(stderr, "unet: %s\n", why.text);
             return 1;
         }

@@ -21,4 +21,13 @@ static DPARI_UNUSED int32_t mesh_coord(const dpar_mesh *m, int32_t rank, int32_t
     return axis >= 0 && axis < m->axes && dpar_mesh_coords(m, rank, coord) ? coord[axis] : -1;
 }
 
+/* Placements that cut in that order of the axes. */
+static DPARI_UNUSED void cut_in(dpar_placement *p, int32_t axes, const int32_t *order)
+{
+    int32_t k;
+    for (k = 0; k < axes; k++) {
+        p[order[k]].order = k;
+    }
+}
+
 #endif

@@ -183,7 +183,7 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
     (void)dpar_mesh_init(&m, "y x", parts, DPAR_LAST_FASTEST, c->size, NULL);
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         dpar_halo *h = &w->a[i].h;
-        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL, NULL);
+        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL);
         h->periodic = (uint32_t)oracle_below(&seed, 4);
         h->shape = oracle_below(&seed, 2) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
         for (d = 0; d < 2; d++) {

@@ -389,7 +389,7 @@ static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
         p[d] = dpar_shard_by(d, rule[d], 0);
     }
     CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
 }
 
 #endif

@@ -43,7 +43,7 @@ static void exchange_init(plate *p) {
     p->field.data = p->now;
     if (dpar_mpi_comm(p->comm, NULL, &p->world, &why) < 0 ||
         dpar_mesh_init(&mesh, "y x", p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, NULL, &why) < 0 ||
+        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, &why) < 0 ||
         dpar_halo_exchange_bytes(p->world, &p->field, 1, NULL, &bytes, &why) < 0 ||
         dpar_comm_alloc(p->world, bytes, &memory) < 0 ||
         dpar_halo_exchange_init(memory, bytes, p->world, &p->field, 1, NULL, &p->plan, &why) < 0) {

@@ -1657,7 +1657,7 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
         sums |= from->axis[i].kind == DPAR_PARTIAL;
         averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
-    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
 
 typedef struct dpari_redistribution {

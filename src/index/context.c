@@ -76,7 +76,7 @@ DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t 
 /* Document k's parts. Checked at init: it cannot fail. */
 static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
 {
-    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, 0, NULL);
+    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
 }
 
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
@@ -115,14 +115,14 @@ static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
 DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local)
 {
     int32_t doc, rank, k;
-    int64_t at;
+    int64_t at = 0;
     dpar_split s;
     if (i < 0 || i >= p->ends[p->docs]) {
         return -1;
     }
     doc = dpari_packed_doc(p->docs, p->ends, i);
     dpari_packed_split(p, doc, &s);
-    rank = dpar_split_find(&s, i - p->ends[doc], &at, NULL);
+    rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
     for (k = 0; k < doc && local != NULL; k++) {
         dpari_packed_split(p, k, &s);
         at += dpar_split_size(&s, rank);
@@ -295,7 +295,7 @@ DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], ranks, 0, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], ranks, 0, NULL);
     dpari_zero(&made, sizeof(made));
     made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
     made.q_hi += dpar_split_size(&s, rank);

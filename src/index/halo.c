@@ -150,7 +150,7 @@ static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
     const dpar_halo *p = h->partner;
     const int32_t y = h->grid.dims - 2;
     int32_t d;
-    if (!h->cube || !p->cube || !dpar_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
+    if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -352,7 +352,7 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
         cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
                                                  : dpari_most(i - 1, 0);
     }
-    (void)dpar_layout_find(&h->grid, d, cell, coord, &local, &run);
+    (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
     at[1] = cell + run;
     dpari_halo_of_cells(h, d, at);
@@ -393,11 +393,11 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
-            dpar_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
+            dpari_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
             dpari_halo_computes(h, d, box) &&
             dpar_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
                               box[1], &box[0], &box[1]);
-    has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
     }
@@ -462,7 +462,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
                                 int64_t *core)
 {
     int64_t own[2], n = h->grid.extent[d];
-    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (h->window[d].kernel == 0) {
         if (has) {
             dpari_halo_of_cells(h, d, own);
@@ -472,7 +472,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         }
         return has;
     }
-    if (!dpar_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
+    if (!dpari_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
         !dpari_halo_computes(h, d, out)) {
         return 0;
     }

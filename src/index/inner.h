@@ -5,12 +5,39 @@
 #define DPARI_INDEX_INNER_H
 
 #include "../base/inner.h"
+#include "layout.h"
 #include "mesh.h"
+#include "split.h"
 
 /* The same ranks at the same coordinates, whatever the names? */
 DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 /* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
  * quick as O(axes^2) for nested strides. */
 DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
+
+/* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
+DPARI_API int64_t dpari_split_most(const dpar_split *s);
+/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
+ * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
+DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
+
+/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes),
+ * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
+ * longest whole. */
+DPARI_API void dpari_layout_padded(const dpar_layout *l, int64_t *shape);
+/* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
+ * O(axes). */
+DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
+/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
+ * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
+ * shard the dim do not matter. O(axes). */
+DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                                int64_t *hi);
+/* How many ranks hold each element: the product of the axes that do not shard. */
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *l);
+/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
+DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
+/* Cuts by the axes in that order. */
+DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
 
 #endif

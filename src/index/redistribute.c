@@ -315,7 +315,7 @@ DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_
     if (x <= 0 || x >= w->held[d]) {
         return x;
     }
-    (void)dpar_layout_find(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
+    (void)dpar_layout_locate(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
     there = dpari_most(0, x - there);
     run = dpari_least(w->held[d], x + run);
     return x - there < run - x ? there : run;
@@ -377,7 +377,7 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
 {
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
-    (void)dpar_layout_find(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
+    (void)dpar_layout_locate(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
     w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
 }
 
@@ -624,11 +624,11 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
     int64_t size = 1, from, to;
     int32_t d;
     for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_span(other, coord, d, &from, &to)) {
+        if (!dpari_layout_span(other, coord, d, &from, &to)) {
             return 0;
         }
-        low[d] = dpari_most(low[d], dpar_layout_before(l, rank, d, from));
-        high[d] = dpari_least(high[d], dpar_layout_before(l, rank, d, to));
+        low[d] = dpari_most(low[d], dpari_layout_before(l, rank, d, from));
+        high[d] = dpari_least(high[d], dpari_layout_before(l, rank, d, to));
         if (low[d] >= high[d]) {
             return 0;
         }
@@ -883,9 +883,7 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
             }
         }
     }
-    for (i = 0; i < n; i++) {
-        out->order[i] = order[i];
-    }
+    dpari_layout_cut_in(out, order);
 }
 
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
@@ -900,7 +898,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
         }
     }
     if (reduces == 0 || from->dims == 0 ||
-        dpar_layout_copies(to) <=
+        dpari_layout_copies(to) <=
             dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
         return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
@@ -910,7 +908,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
 
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
-    if (dpar_layout_copies(to) < 2 || to->dims == 0) {
+    if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
     }
     dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
@@ -925,7 +923,7 @@ static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layo
 {
     int64_t i, n, at, both = 0;
     for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
-        both += dpar_layout_before(from, r, d, at + n) - dpar_layout_before(from, r, d, at);
+        both += dpari_layout_before(from, r, d, at + n) - dpari_layout_before(from, r, d, at);
     }
     return both;
 }

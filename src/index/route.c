@@ -440,6 +440,7 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
                                       const dpar_layout *goal, dpar_layout *after, dpar_why *why)
 {
     dpar_placement *p;
+    int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_STEP_PERMUTE) {
         *after = *goal;
@@ -451,10 +452,11 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            after->order[k] = l->order[k] == axis       ? (int8_t)step->to
-                              : l->order[k] == step->to ? (int8_t)axis
-                                                        : l->order[k];
+            order[k] = l->order[k] == axis       ? (int8_t)step->to
+                       : l->order[k] == step->to ? (int8_t)axis
+                                                 : l->order[k];
         }
+        dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
@@ -469,10 +471,11 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     }
     for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
         if (l->order[k] != axis) {
-            after->order[n++] = l->order[k];
+            order[n++] = l->order[k];
         }
     }
-    after->order[n] = (int8_t)axis;
+    order[n] = (int8_t)axis;
+    dpari_layout_cut_in(after, order);
     return DPAR_OK;
 }
 
@@ -481,7 +484,7 @@ static int64_t dpari_route_holds(const dpar_layout *l, int64_t a)
 {
     int64_t shape[DPAR_MAX_DIMS], n = 1;
     int32_t d;
-    dpar_layout_padded(l, shape);
+    dpari_layout_padded(l, shape);
     for (d = 0; d < l->dims; d++) {
         if (shape[d] == 0) {
             return a;

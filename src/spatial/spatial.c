@@ -280,7 +280,7 @@ static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balance
                                int64_t m, const int32_t *coord, dpari_spatial_block *b)
 {
     if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
-        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+        (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
     } else if (b->own[1] > b->own[0]) {
         dpari_spatial_follow(s, d, m, b->own, b->out);
     }
@@ -324,7 +324,7 @@ static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *bal
     int64_t m, lo, hi;
     dpari_zero(b, sizeof *b);
     (void)dpari_spatial_extent(s, d, &m, NULL);
-    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    (void)dpari_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
     dpari_spatial_outs(s, balanced, d, m, coord, b);
     dpari_spatial_widen(b->box, b->own[0], b->own[1]);
     if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
@@ -414,7 +414,7 @@ static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int6
     for (p = 0; p < s->in.mesh.axis[i].size; p++) {
         int64_t own[2] = {0, 0}, out[2] = {0, 0};
         coord[i] = p;
-        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+        if (dpari_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
             dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
         }
         cuts[p + 1] = dpari_most(cuts[p], out[1]);
@@ -427,18 +427,18 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
                                         dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
-    int32_t order[DPAR_MAX_AXES], i;
+    int32_t i;
     if (s->outputs == DPAR_OUTPUTS_GIVEN) {
         *out = s->given;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
         placement[i] = s->in.axis[i];
-        order[i] = s->in.order[i];
         if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
             continue;
         }
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i].order = s->in.axis[i].order;
         if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
             return dpari_say(DPAR_E_ARG, why,
                              "outputs that follow: dim # is cut by more than one mesh axis",
@@ -451,7 +451,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
             cuts += s->in.mesh.axis[i].size + 1;
         }
     }
-    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
 DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)

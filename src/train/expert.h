@@ -4,7 +4,7 @@
  * and backward; each gives what one rank with all tokens and all experts would give. The experts
  * themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, 0, &why);   layer: zeroed
+ *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);

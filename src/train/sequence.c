@@ -117,7 +117,7 @@ typedef struct dpari_seq_walk {
 static void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
     *lo = dpar_split_offset(&s, rank);
     *hi = *lo + dpar_split_size(&s, rank);
@@ -173,7 +173,7 @@ static int dpari_seq_next(dpari_seq_walk *w)
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, 0, NULL);
+                                  p->ranks, 1, NULL);
             w->open = 1;
         }
         for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
@@ -551,7 +551,7 @@ static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dp
     int32_t i;
     dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
-        st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+        st = dpar_layout_init(&p->halo.grid, &mesh, 1, &all, &cut, why);
     }
     p->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
     p->halo.high[0] = a->causal ? 0 : p->halo.low[0];

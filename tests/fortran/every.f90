@@ -64,7 +64,7 @@ contains
         ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
         call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t, 0) == 0, "split")
         call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
-        status = dpar_split_find(split, 7_c_int64_t, run=run, local=local)
+        status = dpar_split_locate(split, 7_c_int64_t, run=run, local=local)
         call check(status == 2 .and. local == 1 .and. run == 1, "an element")
         call check(dpar_split_owner(split, 9_c_int64_t) == 3, "an owner")
         ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each

@@ -54,7 +54,7 @@ static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t di
                                : dpar_shard_by(take(b, 4) - 1, take(b, DPAR_SPLITS), take_large(b));
         p[i].source = take(b, 3);
     }
-    st = dpar_layout_init(l, m, dims, extent, p, NULL, &why);
+    st = dpar_layout_init(l, m, dims, extent, p, &why);
     must(st == DPAR_OK || why.text[0] != 0);
     return st == DPAR_OK;
 }
@@ -72,14 +72,14 @@ static void check_dim(const dpar_layout *l, int32_t rank, int32_t d, int64_t i)
         must((g >= 0) == (local >= 0 && local < shape[d]));
         if (g >= 0) {
             must(g < l->extent[d] && run > 0 && run <= shape[d] - local);
-            must(dpar_layout_before(l, rank, d, g) == local);
+            must(dpari_layout_before(l, rank, d, g) == local);
             memcpy(found, coord, sizeof found);
-            must(dpar_layout_find(l, d, g, found, &local, &run));
+            must(dpar_layout_locate(l, d, g, found, &local, &run));
             must(memcmp(found, coord, (size_t)l->mesh.axes * sizeof found[0]) == 0);
         }
     }
-    must(dpar_layout_before(l, rank, d, INT64_MAX) == shape[d]);
-    must(dpar_layout_before(l, rank, d, INT64_MIN) == 0);
+    must(dpari_layout_before(l, rank, d, INT64_MAX) == shape[d]);
+    must(dpari_layout_before(l, rank, d, INT64_MIN) == 0);
 }
 
 static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, int direction,
@@ -89,7 +89,7 @@ static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, i
     dpar_transfer t;
     int n;
     if (dpar_transfers_begin(&w, from, to, rank, direction, node, NULL) != DPAR_OK ||
-        (direction == DPAR_SENDS && dpar_layout_copies(from) > 1)) {
+        (direction == DPAR_SENDS && dpari_layout_copies(from) > 1)) {
         return; /* a sender passes over the boxes of its copies: that may take long */
     }
     for (n = 0; n < 40 && dpar_transfers_next(&w, &t); n++) {

@@ -80,7 +80,8 @@ static DPARI_UNUSED dpar_status take_layout(bytes *b, dpar_layout *l, const dpar
         order[i] = order[k];
         order[k] = swap;
     }
-    st = dpar_layout_init(l, mesh, dims, extent, p, order, &why);
+    cut_in(p, mesh->axes, order);
+    st = dpar_layout_init(l, mesh, dims, extent, p, &why);
     must(st == DPAR_OK || why.text[0] != 0);
     return st;
 }

@@ -319,7 +319,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
     right(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why), why.text);
+    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why), why.text);
     h.low[0] = h.high[0] = 2;
     h.low[1] = h.high[1] = 1;
     h.periodic = (uint32_t)axes_periodic;

@@ -27,7 +27,7 @@ static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t period
     memset(k, 0, sizeof *k);
     k->on_device = on_device;
     right(dpar_mesh_init(&mesh, "z y", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, NULL, &why), why.text);
+    right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, &why), why.text);
     for (int d = 0; d < 3; d++) {
         k->h.low[d] = 1;
         k->h.high[d] = d == 1 ? 2 : 1;

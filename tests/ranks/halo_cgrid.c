@@ -387,7 +387,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
         const int at = (i % 2 == 0) != d_grid ? 2 : 1;
         int64_t step;
         memset(&a->h, 0, sizeof a->h);
-        if (dpar_layout_init(&a->h.grid, &m, 3, extent, p, NULL, NULL) != DPAR_OK) {
+        if (dpar_layout_init(&a->h.grid, &m, 3, extent, p, NULL) != DPAR_OK) {
             return 0;
         }
         a->h.cube = 1;

@@ -159,7 +159,7 @@ static void make_case(one_case *c, rng *r, int ranks)
         }
     }
     dpar_mesh_init(&c->mesh, axis_names(c->dims), c->parts, DPAR_LAST_FASTEST, ranks, NULL);
-    dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL, NULL);
+    dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL);
     c->fields = 1 + below(r, FIELDS);
     const uint32_t periodic = (uint32_t)below(r, 1 << c->dims);
     const int folds = c->dims > 1 && below(r, 4) == 0;
@@ -727,7 +727,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
     dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
-    dpar_layout_init(&grid, &mesh, 1, extent, place, NULL, NULL);
+    dpar_layout_init(&grid, &mesh, 1, extent, place, NULL);
     h.grid = grid;
     h.periodic = 1;
     h.low[0] = h.high[0] = 1;
@@ -846,7 +846,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
     dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
-    dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL, NULL);
+    dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL);
     h.periodic = 1;
     h.low[0] = h.high[0] = 1;
     f.halo = &h;

@@ -23,7 +23,7 @@ static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, in
     p[0] = dpar_shard(0);
     p[1] = dims > 1 ? dpar_shard(1) : dpar_replicate();
     CHECK_INT(dpar_mesh_init(&m, "down across", size, kind, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL), DPAR_OK);
     return l;
 }
 

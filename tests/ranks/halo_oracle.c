@@ -484,7 +484,7 @@ static int random_mesh(grid *g, uint64_t *s)
         g->owner[k] = g->owner[j];
         g->owner[j] = k < g->n && oracle_below(s, 8) ? k : -1;
     }
-    return dpar_layout_init(&g->l, &m, dims, extent, p, NULL, NULL) == DPAR_OK;
+    return dpar_layout_init(&g->l, &m, dims, extent, p, NULL) == DPAR_OK;
 }
 
 /* Blocks of cells, by the words of the rules. */

@@ -438,7 +438,8 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
         order[k] = swap;
     }
     (void)cuts;
-    CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, order, NULL), DPAR_OK);
+    cut_in(p, mesh->axes, order);
+    CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, NULL), DPAR_OK);
     return l;
 }
 
@@ -680,8 +681,8 @@ static void test_shared_sums(dpar_comm *c)
                 CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
                 CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
                 b.offset = c->size - readers;
-                CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
-                CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL, NULL), DPAR_OK);
+                CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
+                CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL), DPAR_OK);
                 apart += falls_apart(&from, &to);
                 if (combines(types[k % 4], op)) {
                     check_redistribution(c, &from, &to, types[k % 4], op, &o);
@@ -704,8 +705,8 @@ static void test_long_sums(dpar_comm *c)
     memset(&o, 0, sizeof o);
     o.piece_bytes = 1 << 20;
     CHECK_INT(dpar_mesh_init(&a, "a", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL), DPAR_OK);
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
 }
 
@@ -1018,7 +1019,7 @@ static void test_halos(dpar_comm *c, int rounds)
             p[d] = dpar_shard(below(dims));
         }
         h.shape = below(2) ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-        CHECK_INT(dpar_layout_init(&h.grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, dims, extent, p, NULL), DPAR_OK);
         if (dims == 2 && below(2)) { /* the north of an ocean grid */
             h.folds = 1;
             h.fold = 0;
@@ -1045,7 +1046,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     dpar_layout l;
     CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = offset;
-    CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
 }
 

@@ -259,7 +259,7 @@ static void part_of(const test_case *t, const dpar_attention *layer, int rank, p
     if (t->way == DPAR_ATTENTION_RING) {
         part_packed(t, &layer->tokens, rank, p);
     } else {
-        (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, 0, NULL);
+        (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, NULL);
         part_split(t, &s, rank, p);
     }
 }
@@ -1084,7 +1084,7 @@ static int ulysses_cases(dpar_comm *c, int rounds)
             bad += dpar_split_weights(cuts, total(&t), c->size, weight, 1, NULL) != DPAR_OK ||
                    dpar_split_ragged(&split, c->size, cuts, NULL) != DPAR_OK;
         } else {
-            bad += dpar_split_init(&split, rule, total(&t), c->size, 3, 0, NULL) != DPAR_OK;
+            bad += dpar_split_init(&split, rule, total(&t), c->size, 3, NULL) != DPAR_OK;
         }
         bad += ulysses_case(c, &t, &split, 5000 + (uint32_t)n);
     }
@@ -1101,7 +1101,7 @@ static int ulysses_copies(dpar_comm *c)
     double want = rounded(DPAR_BF16, 1.0 + (c->size - 1) / 256.0);
     int i, bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, NULL) != DPAR_OK;
     bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     u.of_groups = 1;
     u.type = DPAR_BF16;
@@ -1128,7 +1128,7 @@ static int ulysses_large(dpar_comm *c)
     int64_t i;
     int bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, NULL) != DPAR_OK;
     bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 67;
@@ -1155,7 +1155,7 @@ static int ulysses_quarrel(dpar_comm *c)
     int k, bad = dpar_comm_dup(c, &other) != DPAR_OK;
     dpar_status st;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;
     bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 4;
@@ -1197,7 +1197,7 @@ static int ulysses_refusals(dpar_comm *c)
     void *memory = aligned_alloc(64, 1 << 16);
     int way, bad = 0;
     memset(&good, 0, sizeof good);
-    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, NULL) != DPAR_OK;
     bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
     good.type = DPAR_F64;
     good.width = 4;

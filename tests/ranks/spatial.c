@@ -650,7 +650,7 @@ static int describe(work *w, dpar_spatial *s, dpar_why *why)
     s->weight_gradient = t->kind == CONV || t->kind == TRANSPOSED ? weight_gradient : NULL;
     s->user = w;
     return dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, P, why) == DPAR_OK &&
-           dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, NULL, why) == DPAR_OK;
+           dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, why) == DPAR_OK;
 }
 
 /* The own points of a box, from or against a whole array. */
@@ -1620,7 +1620,7 @@ static int sweep_solids(dpar_comm *c, int rounds)
         }
         if (dpar_mesh_init(&mesh, "z y x", round % 2 && c->size <= 4 ? cuts[c->size - 1] : line,
                            DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
-            dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL, NULL) != DPAR_OK) {
+            dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL) != DPAR_OK) {
             return 1;
         }
         s.outputs = round / 2 % 2;
@@ -1708,7 +1708,7 @@ static int lowest_case(dpar_comm *c)
         memset(&a, 0, sizeof a);
         memset(&s, 0, sizeof s);
         bad += dpar_mesh_init(&mesh, "x", size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
-               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL, NULL) != DPAR_OK;
+               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL) != DPAR_OK;
         s.window[0].kernel = 3;
         s.window[0].pad_low = s.window[0].pad_high = 1;
         s.padding[0] = DPAR_PAD_LOWEST;

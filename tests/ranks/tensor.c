@@ -391,7 +391,7 @@ static dpar_split cut_features(dpar_comm *c, const shape *s, part *p)
     for (r = 0; r < c->size; r++) {
         p->weights[r] = r % 3 + (r == c->size - 1);
     }
-    (void)dpar_split_init(&cut, DPAR_EVEN, s->f, c->size, 1, 0, NULL);
+    (void)dpar_split_init(&cut, DPAR_EVEN, s->f, c->size, 1, NULL);
     if (s->ragged) {
         (void)dpar_split_weights(p->cuts, s->f, c->size, p->weights, 1, NULL);
         (void)dpar_split_ragged(&cut, c->size, p->cuts, NULL);
@@ -727,7 +727,7 @@ static int feature_cases(dpar_comm *c)
             int64_t counts[MOST_RANKS], l, g;
             dpar_split cut;
             dpar_tensor t;
-            bad += dpar_split_init(&cut, rules[i], n, c->size, 2, 0, NULL) != DPAR_OK;
+            bad += dpar_split_init(&cut, rules[i], n, c->size, 2, NULL) != DPAR_OK;
             bad += dpar_tensor_init(&t, c, DPAR_F64, ROWS, NULL, NULL) != DPAR_OK;
             for (k = 0; k < ROWS * n; k++) {
                 whole[k] = number(9, k);
@@ -1487,7 +1487,7 @@ static dpar_status wrong_arrays(dpar_tensor t, int culprit, int what)
     memset(some, 0, sizeof some);
     if (t.comm->size > 32 ||
         dpar_vocab_init(&e.vocab, 2, 0, t.comm->size, t.comm->size, &why) < 0 ||
-        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, 0, &why) < 0) {
+        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, &why) < 0) {
         return DPAR_OK;
     }
     t.counts = counts;
@@ -1566,7 +1566,7 @@ static int nothing(dpar_comm *c)
     memset(&t, 0, sizeof t);
     bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
     bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
-    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, NULL) != DPAR_OK;
     for (k = 0; k < 2; k++) {
         const dpar_tensor *none = k ? &t : NULL;
         bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;

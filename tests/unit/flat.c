@@ -181,7 +181,7 @@ static void test_vectors(void)
     check_box(&box, 2, 0, 0, 1, 4, 0);
     CHECK(!dpar_flat_next_box(2, flat, &at, 12, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, NULL), DPAR_OK);
     at = 5 * dpar_split_offset(&rows, 0);
     CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
     check_box(&box, 0, 0, 0, 1, 4, 5);
@@ -209,7 +209,7 @@ static void test_vectors(void)
     check_box(&box, 2, 0, 0, 1, 4, 5);
     CHECK(!dpar_flat_next_box(3, blocks, &at, 60, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, NULL), DPAR_OK);
     CHECK(dpar_split_size(&rows, 2) == 2 && dpar_split_size(&rows, 3) == 0);
     at = 2 * dpar_split_offset(&rows, 3);
     CHECK(!dpar_flat_next_box(3, blocks, &at, 12, &box));

@@ -159,7 +159,7 @@ static void test_replicas_and_nesting(void)
     p[1] = dpar_shard(0);
     p[2] = dpar_shard(1);
     CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.periodic = 3;
@@ -169,11 +169,11 @@ static void test_replicas_and_nesting(void)
         CHECK_INT(got[k].from / 6, got[k].to / 6);
     }
     p[0] = dpar_shard(0);
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     check_halo(&h);
     p[1] = dpar_shard(1);
     p[2] = dpar_replicate();
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     check_halo(&h);
     n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
     for (k = 0; k < n; k++) {
@@ -183,7 +183,7 @@ static void test_replicas_and_nesting(void)
         p[k] = dpar_replicate();
     }
     memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL), DPAR_OK);
     CHECK_INT(list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got), 0);
     CHECK_INT(list_all(&h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), 0);
 }
@@ -204,7 +204,7 @@ static void test_ragged(void)
         memset(&h, 0, sizeof h);
         p.cuts = cuts[k];
         CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL), DPAR_OK);
         h.low[0] = h.high[0] = width[k];
         h.periodic = 1;
         check_halo(&h);
@@ -353,7 +353,7 @@ static void test_most_axes(void)
     }
     CHECK_INT(dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_LAST_FASTEST, 0, NULL),
               DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL), DPAR_OK);
     h.low[0] = h.high[0] = 1;
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     CHECK(dpar_halo_owned(&h, 5, &own));

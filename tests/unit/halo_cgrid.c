@@ -370,7 +370,7 @@ static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, i
     CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (field = 0; field < 2; field++) {
         dpar_halo *h = &grid[field];
-        CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
         h->cube = 1;
         h->points[(field == 0) != d_grid ? dims - 1 : dims - 2] = faces;
         h->partner = &grid[1 - field];
@@ -515,7 +515,7 @@ static void test_refusals(void)
     REFUSED(v.cube = 0, DPAR_E_ARG, SAME);
     REFUSED(h.cube = 0, DPAR_E_ARG, SAME);
     REFUSED(v.owner = &d, DPAR_E_ARG, SAME);
-    REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL, NULL), DPAR_OK),
+    REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL), DPAR_OK),
             DPAR_E_ARG, SAME);
     REFUSED(v.points[1] = DPAR_AT_HIGH_FACES, DPAR_E_ARG,
             "points 1 along dim 2, the partner's 2 along dim 1: those of y and x are exchanged");

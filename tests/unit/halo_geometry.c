@@ -280,7 +280,7 @@ static void check_sync(const dpar_halo *h)
             int64_t at = at_of(&held[rank], x), lo, hi;
             int d, turn = 0, mine_too = 1, owns = 1, comes;
             for (d = 0; d < h->grid.dims; d++) {
-                CHECK(dpar_layout_span(&h->grid, coord, d, &lo, &hi));
+                CHECK(dpari_layout_span(&h->grid, coord, d, &lo, &hi));
                 hi += h->points[d] != DPAR_AT_CELLS;
                 if (h->periodic >> d & 1u && h->points[d] == DPAR_AT_HIGH_FACES) {
                     lo--; /* there face i is numbered with the cell below it */

@@ -48,7 +48,7 @@ static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
         h->low[d] = h->high[d] = 2;
     }
     CHECK_INT(dpar_mesh_init(&mesh, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL), DPAR_OK);
     h->shape = DPAR_STENCIL_BOX;
 }
 

@@ -93,7 +93,7 @@ static void check_hull(const dpar_halo *h, int rank, int32_t d, const dpar_box *
         block++; /* some block is this rank's: it has an array */
     }
     CHECK(dpar_mesh_coords(&h->grid.mesh, block % h->grid.mesh.size, coord));
-    if (dpar_layout_span(&h->grid, coord, d, &y, &end)) { /* its own, whatever the other dims */
+    if (dpari_layout_span(&h->grid, coord, d, &y, &end)) { /* its own, whatever the other dims */
         lo = y;
         hi = end;
     }
@@ -249,14 +249,14 @@ static void line_of(dpar_halo *h, int64_t n, int32_t parts, int32_t rule, const 
     memset(h, 0, sizeof *h);
     p.cuts = cuts;
     CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL), DPAR_OK);
 }
 
 /* A layout of m outputs on the mesh of h. */
 static void outputs_on(const dpar_halo *h, dpar_layout *out, int64_t m, int32_t rule)
 {
     dpar_placement p = dpar_shard_by(0, rule, 0);
-    CHECK_INT(dpar_layout_init(out, &h->grid.mesh, 1, &m, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(out, &h->grid.mesh, 1, &m, &p, NULL), DPAR_OK);
 }
 
 static int64_t cases, hops;
@@ -423,8 +423,8 @@ static void test_dims(void)
         }
         CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), parts, DPAR_LAST_FASTEST, 0, NULL),
                   DPAR_OK);
-        CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
         h.shape = DPAR_STENCIL_BOX; /* as it counts anyhow: */
         for (d = 0, i = 0; d < dims; d++) {
             i |= h.window[d].kernel != 0;
@@ -444,7 +444,7 @@ static void test_dims(void)
                 to[i] = to[i].dim == d && h.window[d].kernel == 0 ? in[i] : to[i];
             }
         }
-        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
         h.outputs = below(2) ? &out : NULL;
         if (below(4) == 0) {
             for (i = 0; i < mesh.size; i++) {

@@ -178,8 +178,8 @@ static void test_ulysses(void)
             for (ranks = 1; ranks < 6; ranks++) {
                 int64_t send[6][6], receive[6][6], at[6], to[6], sum = 0;
                 dpar_split s, h;
-                CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, tokens, ranks, 0, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_split_init(&h, DPAR_EVEN, heads, ranks, 0, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, tokens, ranks, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&h, DPAR_EVEN, heads, ranks, 0, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
                     int64_t a = 0, b = 0;
                     CHECK_INT(dpar_ulysses_counts(&s, &h, r, 5, send[r], at, receive[r], to, NULL),
@@ -207,13 +207,13 @@ static void test_ulysses(void)
     {
         dpar_split s, h;
         dpar_why why;
-        CHECK_INT(dpar_split_init(&s, DPAR_EVEN, INT64_C(1) << 61, 4, 0, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 4, 0, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&s, DPAR_EVEN, INT64_C(1) << 61, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 4, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_RANGE);
         CHECK_INT(dpar_ulysses_counts(&s, &h, 4, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpar_ulysses_counts(&s, &h, -1, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 3, 0, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 3, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text,
                    "rank 0 of 4 sequence parts and 3 head parts, 1 elements a token and head");

@@ -26,7 +26,7 @@ static int64_t local_elements(const dpar_layout *l)
 {
     int64_t shape[6], n = 1;
     int32_t d;
-    dpar_layout_padded(l, shape);
+    dpari_layout_padded(l, shape);
     for (d = 0; d < l->dims; d++) {
         n *= shape[d];
     }
@@ -37,7 +37,7 @@ static int64_t local_elements(const dpar_layout *l)
 static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
 {
     int64_t shape[6];
-    dpar_layout_padded(l, shape);
+    dpari_layout_padded(l, shape);
     return shape[to] > 0 ? local_elements(l) / shape[to] * ((shape[to] + n - 1) / n) : 0;
 }
 
@@ -112,7 +112,10 @@ static dpar_layout on(const dpar_mesh *m, int32_t dims, const int64_t *extent, c
                : dim[i] == -2 ? dpar_partial(DPAR_SUM)
                               : dpar_shard(dim[i]);
     }
-    CHECK_INT(dpar_layout_init(&l, m, dims, extent, p, order, NULL), DPAR_OK);
+    if (order != NULL) {
+        cut_in(p, m->axes, order);
+    }
+    CHECK_INT(dpar_layout_init(&l, m, dims, extent, p, NULL), DPAR_OK);
     return l;
 }
 
@@ -134,7 +137,7 @@ static int known(const dpar_layout *l)
 {
     int k;
     for (k = 0; k < states; k++) {
-        if (dpar_layout_same(&state[k], l)) {
+        if (dpari_layout_same(&state[k], l)) {
             return k;
         }
     }
