@@ -225,14 +225,21 @@ static void transfers(void)
 
 static void surface(void)
 {
-    static const int64_t extent[] = {4000, 3000, 5000};
     int32_t parts[3] = {0, 0, 0};
+    dpar_cart_grid grid;
     int64_t cut;
-    double since = now();
+    double since;
     int k;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = 1000000;
+    grid.dims = 3;
+    grid.cells[0] = 4000;
+    grid.cells[1] = 3000;
+    grid.cells[2] = 5000;
+    since = now();
     for (k = 0; k < 100; k++) {
         memset(parts, 0, sizeof parts);
-        (void)dpar_grid_create(1000000, 3, extent, NULL, 0, parts, &cut, NULL);
+        (void)dpar_cart_create(&grid, parts, &cut, NULL);
     }
     printf("\nleast surface for 10^6 ranks, 4000 x 3000 x 5000: %d x %d x %d, %.4f ms\n", parts[0],
            parts[1], parts[2], (now() - since) * 10.0);

@@ -658,9 +658,16 @@ static int read_arguments(int argc, char **argv, request *q)
 /* How many ranks along z and y. */
 static int choose_grid(request *q)
 {
-    const int64_t cells[2] = {q->p->n, q->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
+    dpar_cart_grid grid;
     dpar_why why;
-    return dpar_grid_create(q->ranks, 2, cells, weight, 3, q->grid, NULL, &why) == DPAR_OK
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = q->ranks;
+    grid.dims = 2;
+    grid.cells[0] = grid.cells[1] = q->p->n;
+    grid.weight[0] = 4; /* planes lie in one piece */
+    grid.weight[1] = 5;
+    grid.periodic = 3;
+    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK
                ? 0
                : complain(why.text, NULL);
 }

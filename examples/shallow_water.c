@@ -1181,17 +1181,25 @@ static int settle(settings *s)
 /* Blocks for so many ranks: as given, or with the least to exchange. */
 static int divide(settings *s, int32_t ranks)
 {
-    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows), cells[2] = {rows, 2 * rows};
-    const int64_t weight[2] = {1, roof(sine(PI / 2 / s->rows)) + 1}; /* widths of the halos */
+    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
+    dpar_cart_grid grid;
     dpar_why why;
     int a = 0, b = 0, end = 0;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 2;
+    grid.cells[0] = rows;
+    grid.cells[1] = 2 * rows;
+    grid.weight[0] = 1; /* widths of the halos */
+    grid.weight[1] = roof(sine(PI / 2 / s->rows)) + 1;
+    grid.periodic = 2;
     if (s->grid != NULL && (sscanf(s->grid, "%2dx%2d%n", &a, &b, &end) != 2 || s->grid[end] != 0 ||
                             a < 1 || b < 1 || a * b != ranks)) {
         return complain("--grid takes AxB, their product the number of ranks, not", s->grid);
     }
     s->parts[0] = a;
     s->parts[1] = b;
-    return dpar_grid_create(ranks, 2, cells, weight, 2, s->parts, NULL, &why) != DPAR_OK
+    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK
                ? complain(why.text, NULL)
                : 0;
 }

@@ -129,7 +129,13 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     for (int d = 0; d < 3; d++) {
         h->low[d] = h->high[d] = 1;
     }
-    dpar_status st = dpar_grid_create(ranks, 3, cells, NULL, around, parts, NULL, why);
+    dpar_cart_grid grid;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 3;
+    grid.periodic = around;
+    memcpy(grid.cells, cells, sizeof cells);
+    dpar_status st = dpar_cart_create(&grid, parts, NULL, why);
     st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
     return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }

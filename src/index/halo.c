@@ -269,7 +269,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
                          "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
     }
-    if (dpar_stencil_axes(h->shape, 1) == 0) {
+    if (dpari_stencil_axes(h->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
                          0, 0);
     }
@@ -596,7 +596,7 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
 
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
 {
-    return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
+    return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
 }
 
 DPARI_API int dpari_halo_star(const dpar_halo *h)

@@ -5,9 +5,20 @@
 #define DPARI_INDEX_INNER_H
 
 #include "../base/inner.h"
+#include "cart.h"
 #include "layout.h"
 #include "mesh.h"
 #include "split.h"
+
+/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
+ * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
+ * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
+ * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
+DPARI_API dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
+                                            int32_t *parts);
+/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
+ */
+DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
 /* The same ranks at the same coordinates, whatever the names? */
 DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);

@@ -34,16 +34,19 @@ contains
         call check(dpar_string(c_null_ptr) == "", "no text")
         call check(dpar_type_bytes(DPAR_F64) == 8, "bytes of f64")
         parts = 0
-        status = dpar_dims_create(12, 3, parts)
+        status = dpar_cart_dims(12, 3, parts)
         call check(status == DPAR_OK .and. all(parts == [3, 2, 2]), "dims_create")
         parts = 0
-        call check(dpar_grid_create(7, 2, [2_c_int64_t, 2_c_int64_t], periodic=0, parts=parts, &
-                  why=why) == &
-                   DPAR_E_NONE, "a grid that does not fit")
+        grid%ranks = 7
+        grid%dims = 2
+        grid%cells(:1) = 2
+        call check(dpar_cart_create(grid, parts, why=why) == DPAR_E_NONE, &
+                  "a grid that does not fit")
         call check(len(dpar_string(why)) > 20, "a sentence")
         parts(:2) = 0
-        status = dpar_grid_create(6, 2, [30_c_int64_t, 20_c_int64_t], periodic=0, parts=parts, &
-                  cut=cut)
+        grid%ranks = 6
+        grid%cells(:1) = [30, 20]
+        status = dpar_cart_create(grid, parts, cut=cut)
         call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, &
                   "grid_create")
         call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) &
@@ -77,12 +80,12 @@ contains
         call check(all(shape_ == [3, 2]) .and. all(offset == [4, 4]), "a local shape")
         call dpar_layout_local(layout, 5, offset=offset)
         call check(all(offset == 4), "an argument left out")
-        stencil = dpar_stencil_edges(DPAR_STENCIL_BOX)
-        call check(stencil%shape == DPAR_STENCIL_BOX .and. stencil%block(0) &
-                  == 1 .and. stencil%width(1) == 1, &
-                   "a large struct that is returned")
         ! two logical axes of 4 and 4 x 4 on a torus of 4 x 4 x 4
-        call check(dpar_torus_assign(torus, 3, [4, 4, 4], 2, [4, 16], 0) == 0, "torus")
+        torus%physical_axes = 3
+        torus%physical(:2) = 4
+        torus%logical_axes = 2
+        torus%logical(:1) = [4, 16]
+        call check(dpar_torus_assign(torus, 0) == 0, "torus")
         call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, &
                   "a table of two indices")
         call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
@@ -255,7 +258,7 @@ contains
         integer :: blank(3) = 1
         logical :: any_
         parts = 0
-        call check(dpar_dims_create(dpar_size(world), 3, parts) == 0, "ranks")
+        call check(dpar_cart_dims(dpar_size(world), 3, parts) == 0, "ranks")
         call check(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0) == 0, "mesh")
         call check(dpar_layout_init(wide%grid, mesh, 3, int(n(3:1:-1), c_int64_t), &
                                     [dpar_shard(0), dpar_shard(1), dpar_shard(2)]) == 0, "layout")
