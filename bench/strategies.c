@@ -519,7 +519,7 @@ static dpar_status ulysses_open(job *j)
     const int64_t tokens = j->r->numel / (HEADS * HEAD);
     int64_t bytes = 0;
     dpar_status st = dpar_split_init(&u.tokens, DPAR_EVEN, RANKS * tokens, RANKS, 1, &j->why);
-    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, 0, &j->why) : st;
+    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, &j->why) : st;
     u.type = DPAR_F32;
     u.width = HEAD;
     st = st == DPAR_OK ? dpar_ulysses_bytes(j->c, &u, &bytes, &j->why) : st;

@@ -6,6 +6,7 @@
 
 #include "../base/inner.h"
 #include "cart.h"
+#include "flat.h"
 #include "layout.h"
 #include "mesh.h"
 #include "split.h"
@@ -50,5 +51,33 @@ DPARI_API int32_t dpari_layout_copies(const dpar_layout *l);
 DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
+
+/* A flat parameter of FSDP1. */
+typedef struct dpari_flat {
+    int32_t ranks;
+    int64_t total; /* elements, parameters with the gaps between them */
+    int64_t shard; /* elements of a rank: total rounded up to whole shards */
+} dpari_flat;
+/* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements, and
+ * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
+ * E_RANGE with a sentence. O(params). */
+DPARI_API dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+/* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
+ * when there is none. O(1). */
+DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece);
+/* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
+DPARI_API dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
+
+/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
+ * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
+ * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
+ * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
+ * in parts, or the counts pass 2^63. O(ranks). */
+DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                           int32_t rank, int64_t width, int64_t *send,
+                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                           dpar_why *why);
 
 #endif

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../index/flat.h"
+#include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "../comm/agree.h"
@@ -14,7 +15,7 @@
 #include "optimizer.h"
 
 typedef struct dpari_fsdp_unit {
-    dpar_flat flat;
+    dpari_flat flat;
     int64_t shard_at;    /* of its shard in arrays of shards, elements */
     int64_t whole_at;    /* of it in arrays of whole units */
     uint64_t key;        /* its first element among all, without padding: for random numbers that do
@@ -350,7 +351,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
         dpari_zero(n, sizeof *n);
         n->first = first;
         n->last = first + params_of[u];
-        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
                             d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
@@ -656,7 +657,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
-           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
                            piece != NULL ? piece : &unwanted);
 }
 

@@ -6,6 +6,7 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../comm/peers.h"
+#include "../index/inner.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -1273,7 +1274,7 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 /* Heads of a rank; *first may be NULL. */
 static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
 {
-    const dpar_heads_share share = dpar_heads_of(&u->heads, rank);
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
         *first = u->of_groups ? share.group : share.query;
     }
@@ -1308,7 +1309,7 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
     const dpar_heads *h = &u->heads;
     dpar_heads heads;
     int64_t room;
-    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, 0, why);
+    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1422,7 +1423,7 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
                                              p->send_at, p->receive, p->receive_at, why)
                        : st;
     p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */

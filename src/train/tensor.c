@@ -831,7 +831,7 @@ DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_com
         *same = NULL;
         return DPAR_OK;
     }
-    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
+    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
 }
 
 DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
@@ -844,7 +844,7 @@ DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, d
     if (st != DPAR_OK || same == NULL) {
         return st;
     }
-    share = dpar_heads_of(h, t->comm->rank);
+    share = dpar_heads_local(h, t->comm->rank);
     if (share.copies < 2) {
         return DPAR_OK;
     }

@@ -22,7 +22,7 @@ contains
         type(dpar_mesh) :: mesh, view
         type(dpar_split) :: split
         type(dpar_layout) :: layout
-        type(dpar_stencil) :: stencil
+        type(dpar_cart_grid) :: grid
         type(dpar_torus) :: torus
         type(dpar_placement) :: placement(2)
         integer(c_int32_t) :: parts(3), coord(2), physical(2)

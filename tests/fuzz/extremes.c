@@ -209,7 +209,7 @@ static void small_ones(bytes *b)
     out = extent[0] * extent[1] * extent[2];
     at = at < 0 ? 0 : at % out;
     end = end < 0 ? 0 : end % (out + 1);
-    for (n = 0; dpar_flat_next_box(3, extent, &at, end, &box); n++) {
+    for (n = 0; dpar_flat_next(3, extent, &at, end, &box); n++) {
         must(n < 5 && dpar_box_volume(&box) > 0);
     }
 }

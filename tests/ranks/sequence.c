@@ -854,7 +854,7 @@ static int middle_elements(const test_case *t, const middle *m, int tensor)
 
 static void middle_make(const test_case *t, const dpar_heads *h, int rank, middle *m)
 {
-    const dpar_heads_share s = dpar_heads_of(h, rank);
+    const dpar_heads_share s = dpar_heads_local(h, rank);
     int k;
     m->heads = s.queries;
     m->first = s.query;
@@ -1034,7 +1034,7 @@ static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uin
     for (k = 0; k < 4; k++) {
         u[k].tokens = *split;
         if (dpar_heads_init(&u[k].heads, t->heads, t->groups, c->size,
-                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, 0, NULL) != DPAR_OK) {
+                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, NULL) != DPAR_OK) {
             return 1;
         }
         u[k].of_groups = k == 1 || k == 2;
@@ -1102,7 +1102,7 @@ static int ulysses_copies(dpar_comm *c)
     int i, bad = 0;
     memset(&u, 0, sizeof u);
     bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.of_groups = 1;
     u.type = DPAR_BF16;
     u.width = 1;
@@ -1129,7 +1129,7 @@ static int ulysses_large(dpar_comm *c)
     int bad = 0;
     memset(&u, 0, sizeof u);
     bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 67;
     for (i = 0; i < tokens * row; i++) {
@@ -1156,7 +1156,7 @@ static int ulysses_quarrel(dpar_comm *c)
     dpar_status st;
     memset(&u, 0, sizeof u);
     bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 4;
     for (k = 0; k < 2 && bad == 0; k++) {
@@ -1198,7 +1198,7 @@ static int ulysses_refusals(dpar_comm *c)
     int way, bad = 0;
     memset(&good, 0, sizeof good);
     bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     good.type = DPAR_F64;
     good.width = 4;
     for (way = 0; way < 6; way++) {
