@@ -168,7 +168,7 @@ static double listing(const dpar_layout *from, const dpar_layout *to, int32_t di
     int64_t k, listed = 0;
     for (k = 0; k < RANKS; k++) {
         int32_t rank = m->offset + (int32_t)(k * 52361 % m->size);
-        (void)dpar_transfers_begin(&w, from, to, rank, direction, 8, NULL);
+        (void)dpar_transfers_first(&w, from, to, rank, direction, 8);
         while (dpar_transfers_next(&w, &t)) {
             listed++;
         }

@@ -8,7 +8,7 @@
  *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
  *   every element is where it belongs
  *
- * Each rank works out alone which bytes of whose file it needs (dpar_transfers_begin): no index is
+ * Each rank works out alone which bytes of whose file it needs (dpar_transfers_first): no index is
  * written, none is gathered. A file holds the rank's shards one after the other, in C order. */
 #include "dpar.h"
 
@@ -268,8 +268,8 @@ static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
     dpar_why why;
     int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     uint32_t *local = room(dpar_layout_numel(&list[i].wanted, rank));
-    if (dpar_transfers_begin(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES, DPAR_PRIMARY,
-                             &why) != DPAR_OK) {
+    if (dpar_transfers_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES,
+                             DPAR_PRIMARY) != DPAR_OK) {
         fail(list[i].name, why.text);
     }
     dpar_layout_strides(&list[i].wanted, rank, NULL, here);
@@ -321,7 +321,7 @@ static void check_saved(void)
                 n++;
             }
         }
-        if (dpar_boxes_cover(list[i].dims, list[i].extent, box, n, order, &why) != DPAR_OK) {
+        if (dpar_box_cover(list[i].dims, list[i].extent, box, n, order, &why) != DPAR_OK) {
             fail(list[i].name, why.text);
         }
     }

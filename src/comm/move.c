@@ -656,9 +656,16 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
 {
     s->direction = direction;
     s->at = 0;
-    return s->from == NULL ? DPAR_OK
-                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
-                                                  s->per_node, why);
+    if (s->from == NULL) {
+        return DPAR_OK;
+    }
+    if (s->per_node < DPAR_PRIMARY) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+    }
+    if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)

@@ -5,36 +5,24 @@
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
+/* The most that any rank sends or any receives. */
+static dpar_status dpari_rounds_count(const dpar_exchange *e, int32_t *rounds, dpar_why *why)
 {
-    return e->from >= 0 && e->from < senders && e->to >= 0 && e->to < receivers;
-}
-
-DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
-                                    int32_t receivers, int32_t *degree)
-{
-    int32_t *received, i, most = 0;
-    int64_t k;
-    if (senders < 0 || receivers < 0) {
-        return -1;
-    }
-    received = degree + senders;
-    for (i = 0; i < senders; i++) {
-        degree[i] = 0;
-    }
-    for (i = 0; i < receivers; i++) {
-        received[i] = 0;
-    }
-    for (k = 0; k < n; k++) {
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return -1;
+    int64_t *sent = e->scratch, *received = sent + e->senders, most = 0, k;
+    dpari_zero(sent, sizeof(*sent) * ((size_t)e->senders + (size_t)e->receivers));
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        if (m->from < 0 || m->from >= e->senders || m->to < 0 || m->to >= e->receivers) {
+            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
+                             m->from, m->to, 0);
         }
-        degree[edge[k].from]++;
-        received[edge[k].to]++;
-        most = degree[edge[k].from] > most ? degree[edge[k].from] : most;
-        most = received[edge[k].to] > most ? received[edge[k].to] : most;
+        most = dpari_most(most, dpari_most(++sent[m->from], ++received[m->to]));
     }
-    return most;
+    if (most > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# messages of one rank", most, 0, 0, 0);
+    }
+    *rounds = (int32_t)most;
+    return DPAR_OK;
 }
 
 /* The first round in which a rank is idle; `rounds` when there is none. A row holds, for each
@@ -75,54 +63,38 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-/* Are all messages inside, and no rank's more than the rounds? Counted in the first cell of each
- * rank's row, so that nothing is written before it is known. */
-static dpar_status dpari_rounds_enough(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
+                                          dpar_why *why)
 {
-    int64_t k;
-    for (k = 0; k < n; k++) {
-        int64_t *from, *to;
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
-                             edge[k].from, edge[k].to, 0);
-        }
-        from = table + (int64_t)edge[k].from * rounds;
-        to = table + ((int64_t)senders + edge[k].to) * rounds;
-        if (rounds == 0 || ++*from > rounds || ++*to > rounds) {
-            return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
-                             rounds, rounds == 0 || *from > rounds ? edge[k].from : edge[k].to, 0,
-                             0);
-        }
+    int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
+    int32_t needed = 0;
+    dpar_status st;
+    if (e->n < 0 || e->senders < 0 || e->receivers < 0 || e->cells < ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks, scratch of # numbers",
+                         e->n, e->senders, e->receivers, e->cells);
+    }
+    st = dpari_rounds_count(e, &needed, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *rounds = needed;
+    if (round == NULL) {
+        return DPAR_OK;
+    }
+    if (!dpari_mul(ranks, needed, &cells) || cells > e->cells) {
+        return dpari_say(DPAR_E_ROOM, why, "# rounds of # ranks: scratch of # numbers is too small",
+                         needed, ranks, e->cells, 0);
+    }
+    for (k = 0; k < cells; k++) {
+        e->scratch[k] = 0;
+    }
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        int32_t a = dpari_idle(e->scratch + (int64_t)m->from * needed, needed);
+        int32_t b = dpari_idle(e->scratch + ((int64_t)e->senders + m->to) * needed, needed);
+        dpari_color_edge(e->edge, k, e->senders, needed, e->scratch, round, a, b);
     }
     return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why)
-{
-    int64_t k, cells;
-    dpar_status st;
-    if (n < 0 || senders < 0 || receivers < 0 || rounds < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks in # rounds", n, senders,
-                         receivers, rounds);
-    }
-    cells = ((int64_t)senders + receivers) * rounds;
-    for (k = 0; k < cells; k++) {
-        table[k] = 0;
-    }
-    st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
-    for (k = 0; k < cells; k += rounds) { /* no rounds: no cells */
-        table[k] = 0;
-    }
-    for (k = 0; st == DPAR_OK && k < n; k++) {
-        int32_t a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
-        int32_t b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
-        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
-    }
-    return st;
 }
 
 /* ---- all-to-all ----------------------------------------------------------------------------- */
@@ -170,7 +142,7 @@ DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int
     }
 }
 
-/* ---- relabelling ---------------------------------------------------------------------------- */
+/* ---- assigning ------------------------------------------------------------------------------ */
 
 /* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
  * from 1; 0 is the part being placed. Potentials u (parts), v (ranks) keep every reduced cost
@@ -236,8 +208,8 @@ static void dpari_match_place(dpari_match *m, int32_t part)
     }
 }
 
-DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                  int64_t *scratch, dpar_why *why)
+DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                            int64_t *scratch, dpar_why *why)
 {
     dpari_match m;
     int64_t k;
@@ -383,8 +355,8 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                      int32_t n, int32_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                    int32_t n, int32_t *order, dpar_why *why)
 {
     dpar_box whole, both;
     int64_t left;

@@ -33,10 +33,6 @@ DPARI_API int64_t dpari_split_most(const dpar_split *s);
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
 
-/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes),
- * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
- * longest whole. */
-DPARI_API void dpari_layout_padded(const dpar_layout *l, int64_t *shape);
 /* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
  * O(axes). */
 DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
@@ -69,6 +65,12 @@ DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel
                                dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
 DPARI_API dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
+
+/* kept[r * n + p] is what rank r has already of what part p needs; rank_of[p] becomes the rank for
+ * part p, all different, the sum of what is kept the greatest there is (exact). n <= 2^15, kept
+ * 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
+DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                            int64_t *scratch, dpar_why *why);
 
 /* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
  * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a

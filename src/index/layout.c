@@ -376,7 +376,7 @@ static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
     return most;
 }
 
-DPARI_API void dpari_layout_padded(const dpar_layout *l, int64_t *shape)
+DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
 {
     int32_t d, k, first, grows;
     for (d = 0; d < l->dims; d++) {

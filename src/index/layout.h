@@ -53,6 +53,10 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
  * extents are 0. Each of the arrays may be NULL. O(axes). */
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
+/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes),
+ * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
+ * longest whole. */
+DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
 /* Elements in a rank's local array; -1 when they pass 2^63 - 1. */
 DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
 

@@ -476,17 +476,14 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node, dpar_why *why)
+                                          int32_t per_node)
 {
-    dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
+    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
+        dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(w, sizeof(*w));
     w->sends = direction == DPAR_SENDS;
@@ -851,13 +848,6 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
     }
 }
 
-DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
-                                        int32_t rank)
-{
-    int64_t a = dpar_layout_numel(from, rank), b = dpar_layout_numel(to, rank);
-    return a < 0 || b < 0 || a > INT64_MAX - b ? -1 : a + b;
-}
-
 /* ---- reduce first --------------------------------------------------------------------------- */
 
 /* The axes of a set cut the dim of the longest parts, after all that cuts it already. */
@@ -928,8 +918,10 @@ static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layo
     return both;
 }
 
-DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                            int64_t *kept, dpar_why *why)
+/* kept[r * n + p], the elements that the r-th rank of `from` has already of what the p-th rank of
+ * `to` holds. */
+static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                           int64_t *kept, dpar_why *why)
 {
     dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t n = from->mesh.size, r, p, d;
@@ -937,7 +929,7 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
         return st;
     }
     if (to->mesh.size != n) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks cannot be relabelled as #", n, to->mesh.size, 0,
+        return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
                          0);
     }
     if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
@@ -957,4 +949,18 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
         }
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
+                                              int32_t *rank_of, int64_t *scratch, dpar_why *why)
+{
+    const int32_t n = from->mesh.size;
+    dpar_status st;
+    if (n > 32768) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
+    }
+    st = dpari_redistribute_kept(from, to, scratch, why);
+    return st == DPAR_OK
+               ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
+               : st;
 }

@@ -88,14 +88,13 @@ static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, i
     static dpar_transfers w;
     dpar_transfer t;
     int n;
-    if (dpar_transfers_begin(&w, from, to, rank, direction, node, NULL) != DPAR_OK ||
+    if (dpar_transfers_first(&w, from, to, rank, direction, node) != DPAR_OK ||
         (direction == DPAR_SENDS && dpari_layout_copies(from) > 1)) {
         return; /* a sender passes over the boxes of its copies: that may take long */
     }
     for (n = 0; n < 40 && dpar_transfers_next(&w, &t); n++) {
         must(t.peer >= 0 && dpar_transfer_volume(&t) != 0);
     }
-    (void)dpar_redistribute_peak(from, to, rank);
 }
 
 static void window_of(bytes *b, dpar_window *v)

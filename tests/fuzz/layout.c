@@ -18,7 +18,7 @@ static void check_rank(const dpar_layout *l, int rank)
     must(dpar_mesh_coords(&l->mesh, rank, coord));
     must(dpar_mesh_rank(&l->mesh, coord) == rank);
     dpar_layout_local(l, rank, shape, offset);
-    dpari_layout_padded(l, padded);
+    dpar_layout_padded(l, padded);
     for (d = 0; d < l->dims; d++) {
         n = owned(l, coord, d, list);
         must(shape[d] == n && n <= padded[d]);

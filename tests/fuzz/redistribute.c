@@ -44,7 +44,7 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int per_node
     dpar_transfer t;
     int rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        must(dpar_transfers_begin(&w, from, to, rank, direction, per_node, NULL) == DPAR_OK);
+        must(dpar_transfers_first(&w, from, to, rank, direction, per_node) == DPAR_OK);
         while (dpar_transfers_next(&w, &t)) {
             must(n < LISTS && t.peer >= 0 && t.peer < RANKS);
             list[n].from = direction == DPAR_SENDS ? rank : t.peer;

@@ -1632,7 +1632,7 @@ static int mesh_case(dpar_comm *c)
     memset(&l, 0, sizeof l);
     bad += dpar_split_init(&l.experts, DPAR_EVEN, M_EXPERTS, 2, 1, &why) != DPAR_OK;
     l.choices = M_K;
-    l.tokens = dpari_split_most(&tokens);
+    l.tokens = dpar_split_size(&tokens, 0);
     l.width = M_WIDTH;
     l.type = DPAR_F64;
     bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;

@@ -643,7 +643,7 @@ static int falls_apart(const dpar_layout *from, const dpar_layout *to)
     int32_t r;
     int found = 0;
     for (r = 0; r < to->mesh.offset + to->mesh.size; r++) {
-        CHECK_INT(dpar_transfers_begin(&w, from, to, r, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, from, to, r, DPAR_RECEIVES, 0), DPAR_OK);
         memset(&before, 0, sizeof before);
         while (dpar_transfers_next(&w, &t)) {
             found |= t.op != DPAR_COPY && (memcmp(t.mine, before.mine, sizeof t.mine) != 0 ||

@@ -94,7 +94,7 @@ static void check_layout(const dpar_layout *l)
     int64_t shape[2], offset[2], padded[2], most[2] = {0, 0}, stride[2];
     int list[MOST], rank, d, n;
     int32_t coord[DPAR_MAX_AXES];
-    dpari_layout_padded(l, padded);
+    dpar_layout_padded(l, padded);
     for (rank = 0; rank < l->mesh.size; rank++) {
         int64_t elements = 1;
         dpar_layout_local(l, rank, shape, offset);
@@ -309,7 +309,7 @@ static void test_padding(void)
     dpar_layout l = on(1, &four, 1, &five, dpar_shard(0), dpar_shard(0), dpar_shard(0));
     int64_t shape, padded;
     int32_t rank;
-    dpari_layout_padded(&l, &padded);
+    dpar_layout_padded(&l, &padded);
     CHECK_INT(padded, 2);
     for (rank = 0; rank < 4; rank++) {
         dpar_layout_local(&l, rank, &shape, NULL);

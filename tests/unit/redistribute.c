@@ -64,7 +64,7 @@ static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t
     delivered = 0;
     for (rank = 0; rank < RANKS; rank++) {
         int64_t shape[6], there[6], index[6], a[6], b[6], n;
-        CHECK_INT(dpar_transfers_begin(&w, from, to, rank, DPAR_RECEIVES, per_node, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, from, to, rank, DPAR_RECEIVES, per_node), DPAR_OK);
         dpar_layout_local(to, rank, shape, NULL);
         while (dpar_transfers_next(&w, &t)) {
             dpar_layout_local(from, t.peer, there, NULL);
@@ -144,7 +144,7 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int32_t per_
     static dpar_transfers w;
     int32_t rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        CHECK_INT(dpar_transfers_begin(&w, from, to, rank, direction, per_node, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, from, to, rank, direction, per_node), DPAR_OK);
         while (n < LISTS && dpar_transfers_next(&w, &list[n].t)) {
             list[n].from = direction == DPAR_SENDS ? rank : list[n].t.peer;
             list[n].to = direction == DPAR_SENDS ? list[n].t.peer : rank;
@@ -323,7 +323,7 @@ static void test_all_pairs(void)
                 dpar_transfers w;
                 dpar_transfer_totals sum;
                 for (i = 0; i < 6; i++) {
-                    (void)dpar_transfers_begin(&w, &from, &to, i, DPAR_RECEIVES, 0, NULL);
+                    (void)dpar_transfers_first(&w, &from, &to, i, DPAR_RECEIVES, 0);
                     dpar_transfers_total(&w, &sum);
                     CHECK_INT(sum.away, 0);
                     CHECK_INT(sum.kept, dpar_layout_numel(&to, i));
@@ -352,7 +352,7 @@ static void receives_are(const dpar_layout *from, const dpar_layout *to, int32_t
     dpar_transfers w;
     dpar_transfer t;
     int k = 0;
-    CHECK_INT(dpar_transfers_begin(&w, from, to, rank, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_transfers_first(&w, from, to, rank, DPAR_RECEIVES, 0), DPAR_OK);
     while (dpar_transfers_next(&w, &t) && k < rows) {
         CHECK_INT(t.peer, expect[3 * k]);
         CHECK_INT(t.global[0], expect[3 * k + 1]);
@@ -394,7 +394,7 @@ static void test_vectors(void)
     /* D6, D7: checkpoint reads, 128 elements of 8 ranks by 4 and of 4 by 8, rank 1 */
     receives_are(&saved, &loaded, 1, ARE(2, 32, 48, 3, 48, 64), 2);
     receives_are(&loaded, &saved, 1, ARE(0, 16, 32), 1);
-    CHECK_INT(dpar_transfers_begin(&w, &loaded, &saved, 1, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_transfers_first(&w, &loaded, &saved, 1, DPAR_RECEIVES, 0), DPAR_OK);
     CHECK(dpar_transfers_next(&w, &t) && t.theirs[0] == 16 && t.mine[0] == 0);
 }
 
@@ -423,7 +423,7 @@ static void test_one_exchange(void)
         for (rank = 0; rank < 8; rank++) {
             dpar_transfers w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_begin(&w, &a, &b, rank, DPAR_RECEIVES, 0, NULL);
+            (void)dpar_transfers_first(&w, &a, &b, rank, DPAR_RECEIVES, 0);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.kept + sum.away, dpar_layout_numel(&b, rank));
             CHECK(sum.away <= dpar_layout_numel(&b, rank));
@@ -449,7 +449,7 @@ static void test_balance(void)
         for (rank = 0; rank < 8; rank++) {
             dpar_transfers w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL);
+            (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.away, dims ? 256 : 32);
@@ -458,7 +458,7 @@ static void test_balance(void)
         for (rank = 0; rank < 8; rank++) {
             dpar_transfers w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, DPAR_PRIMARY, NULL);
+            (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, DPAR_PRIMARY);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, rank == 0 ? 8 : 0);
         }
@@ -487,7 +487,7 @@ static void test_bytes(void)
     CHECK_INT(dpar_layout_init(&to, &b, 1, &elements, &uneven, NULL), DPAR_OK);
     check_move(&from, &to, 0);
     for (rank = 0; rank < 2; rank++) {
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         sent[rank] = sum.away;
     }
@@ -509,7 +509,7 @@ static void test_bytes(void)
         CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &all, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, p, NULL), DPAR_OK);
         for (rank = 0; rank < copies; rank++) {
-            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
             dpar_transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
             least = sum.away < least ? sum.away : least;
@@ -551,7 +551,7 @@ static void test_own_sends(void)
     CHECK_INT(dpar_layout_init(&to, &b, 2, extent, s, NULL), DPAR_OK);
     for (rank = 0; rank < 1 << 20;
          rank += 1009) { /* were it all boxes of the copies: two minutes */
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 8, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 8), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK(sum.transfers > 0 && sum.transfers <= 1024 && sum.away == 8);
         total += sum.transfers;
@@ -577,9 +577,9 @@ static void test_reduced(void)
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     check_move(&from, &middle, 0);
     check_move(&middle, &to, 0);
-    (void)dpar_transfers_begin(&w, &from, &middle, 1, DPAR_RECEIVES, 0, NULL);
+    (void)dpar_transfers_first(&w, &from, &middle, 1, DPAR_RECEIVES, 0);
     dpar_transfers_total(&w, &one);
-    (void)dpar_transfers_begin(&w, &middle, &to, 1, DPAR_RECEIVES, 0, NULL);
+    (void)dpar_transfers_first(&w, &middle, &to, 1, DPAR_RECEIVES, 0);
     dpar_transfers_total(&w, &two);
     CHECK_INT(one.away, 48 * 3 / 4);
     CHECK_INT(two.away, 48 * 3 / 4);
@@ -613,13 +613,13 @@ static void test_spread(void)
     for (rank = 4; rank < 8; rank++) {
         dpar_transfers w;
         dpar_transfer_totals sum;
-        (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_RECEIVES, 0, NULL);
+        (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
         dpar_transfers_total(&w, &sum);
         plain += sum.away;
-        (void)dpar_transfers_begin(&w, &from, &middle, rank, DPAR_RECEIVES, 0, NULL);
+        (void)dpar_transfers_first(&w, &from, &middle, rank, DPAR_RECEIVES, 0);
         dpar_transfers_total(&w, &sum);
         once += sum.away;
-        (void)dpar_transfers_begin(&w, &middle, &to, rank, DPAR_RECEIVES, 0, NULL);
+        (void)dpar_transfers_first(&w, &middle, &to, rank, DPAR_RECEIVES, 0);
         dpar_transfers_total(&w, &sum);
         passed += sum.away;
     }
@@ -646,9 +646,9 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "dim 1 has 4 elements here and 5 there");
     CHECK_INT(dpar_layout_init(&b, &m, 1, other, p, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, 7, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, DPAR_SENDS, -2, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, DPAR_SENDS, DPAR_PRIMARY, &why), DPAR_OK);
+    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, 7, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, DPAR_SENDS, -2), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, DPAR_SENDS, DPAR_PRIMARY), DPAR_OK);
     q[0] = dpar_partial(DPAR_MAX);
     q[1] = dpar_partial(DPAR_SUM);
     CHECK_INT(dpar_layout_init(&b, &m, 2, extent, q, NULL), DPAR_OK);
@@ -711,7 +711,7 @@ static void test_partial_stays(void)
             dpar_transfers w;
             dpar_transfer t;
             int k;
-            CHECK_INT(dpar_transfers_begin(&w, &q, &r, 1, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&w, &q, &r, 1, DPAR_RECEIVES, 0), DPAR_OK);
             for (k = 0; dpar_transfers_next(&w, &t); k++) {
                 CHECK_INT(t.op, k == 0 ? DPAR_COPY : DPAR_SUM);
             }
@@ -796,7 +796,7 @@ static void test_totals(void)
     for (rank = 1; rank <= 4; rank++) { /* rank takes what rank - 1 has: 6 rows of 7 */
         for (node = 0; node <= 2; node += 2) {
             const int64_t *e = expect[rank - 1];
-            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_RECEIVES, node, NULL),
+            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, node),
                       DPAR_OK);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
@@ -805,35 +805,10 @@ static void test_totals(void)
             CHECK_INT(sum.away, node ? e[2] : 42);
         }
     }
-    CHECK_INT(dpar_redistribute_peak(&from, &to, 0), 42);
-    CHECK_INT(dpar_redistribute_peak(&from, &to, 2), 84);
-    CHECK_INT(dpar_redistribute_peak(&from, &to, 9), 0);
-    { /* n rows of 7 and the second half of them: 2^63 - 1 elements just fit */
-        int64_t half = (INT64_MAX / 7 - 1) / 3, huge[2], more;
-        int32_t two = 2;
-        dpar_placement r = dpar_replicate(), s = dpar_shard(0);
-        dpar_mesh m;
-        dpar_layout all, part;
-        CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        huge[1] = 7;
-        for (more = 0; more <= 2; more++) {
-            int64_t expect = more == 0 ? INT64_MAX - 7 : more == 1 ? INT64_MAX : -1;
-            huge[0] = 2 * half + more;
-            CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL), DPAR_OK);
-            CHECK_INT(dpar_layout_init(&part, &m, 2, huge, &s, NULL), DPAR_OK);
-            CHECK_INT(dpar_redistribute_peak(&all, &part, 1), expect);
-            CHECK_INT(dpar_redistribute_peak(&part, &all, 1), expect);
-        }
-        huge[0] = huge[1] = INT64_C(1) << 40; /* one side alone is too large, or both are */
-        CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL), DPAR_OK);
-        CHECK_INT(dpar_redistribute_peak(&all, &from, 0), -1);
-        CHECK_INT(dpar_redistribute_peak(&from, &all, 0), -1);
-        CHECK_INT(dpar_redistribute_peak(&all, &all, 0), -1);
-    }
-    CHECK_INT(dpar_transfers_begin(&w, &from, &from, 2, DPAR_RECEIVES, 2, NULL), DPAR_OK);
+    CHECK_INT(dpar_transfers_first(&w, &from, &from, 2, DPAR_RECEIVES, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
-    CHECK_INT(dpar_transfers_begin(&w, &from, &to, 0, DPAR_RECEIVES, 2, NULL), DPAR_OK);
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, DPAR_RECEIVES, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum); /* rank 0 is not of `to` */
     CHECK(sum.transfers == 0 && sum.kept == 0 && sum.near_by == 0 && sum.away == 0);
 }
@@ -858,7 +833,7 @@ static void test_node_balance(void)
             CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
             for (rank = 0; rank < 8; rank++) {
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, node, NULL),
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, node),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 most = sum.transfers > most ? sum.transfers : most;
@@ -906,7 +881,7 @@ static void test_shares(void)
         for (rank = 0; rank < from.mesh.size; rank++) {
             static dpar_transfers w;
             dpar_transfer_totals sum;
-            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
             dpar_transfers_total(&w, &sum);
             sent_by[rank] = sum.transfers;
         }
@@ -945,8 +920,8 @@ static void test_whole_boxes(void)
             for (i = 0; i < 2; i++) {
                 static dpar_transfers w;
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank + (i ? 0 : 100),
-                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0, NULL),
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank + (i ? 0 : 100),
+                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 CHECK_INT(sum.transfers, 1);
@@ -993,8 +968,8 @@ static void test_uneven_rows(void)
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 1, NULL), DPAR_OK);
         for (i = 0; i < 2; i++) {
             for (rank = 0; rank < (i ? from : to).mesh.size; rank++) {
-                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank + (i ? 0 : 5000),
-                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0, NULL),
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank + (i ? 0 : 5000),
+                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 pieces += i ? sum.transfers : 0;
@@ -1030,7 +1005,7 @@ static void test_holders_aside(void)
             for (rank = 0; rank < n; rank++) {
                 static dpar_transfers w;
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, per_node, NULL),
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, per_node),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 CHECK_INT(sum.near_by + sum.away, (sizes[k][1] - 1) * 1920 / sizes[k][1]);
@@ -1065,13 +1040,13 @@ static void test_scattered_sends(void)
         for (rank = 4320; rank < 4328; rank++) { /* a node: it has every shard once */
             int64_t there = 0, here;
             int32_t q;
-            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 8, NULL), DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 8), DPAR_OK);
             dpar_transfers_total(&w, &sum);
             here = sum.kept + sum.near_by;
             CHECK_INT(sum.away, 0);
             for (q = 4320; q < 4328; q++) { /* what they say they get from it */
                 dpar_transfer t;
-                CHECK_INT(dpar_transfers_begin(&w, &from, &to, q, DPAR_RECEIVES, 8, NULL), DPAR_OK);
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, q, DPAR_RECEIVES, 8), DPAR_OK);
                 while (dpar_transfers_next(&w, &t)) {
                     there += t.peer == rank ? t.extent[0] : 0;
                 }
@@ -1084,7 +1059,7 @@ static void test_scattered_sends(void)
         CHECK_INT(dpar_layout_init(&to, &m, 1, &rows, p, NULL), DPAR_OK);
         p[1] = dpar_replicate();
         CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL), DPAR_OK);
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, 4321, DPAR_SENDS, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, 4321, DPAR_SENDS, 0), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK_INT(sum.kept, dpar_layout_numel(&to, 4321));
         CHECK_INT(sum.away, 0);
@@ -1114,7 +1089,7 @@ static void test_few_elements(void)
     for (rank = 0; rank < copies; rank++) {
         dpar_transfers w;
         dpar_transfer t;
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
         CHECK_INT(dpar_transfers_next(&w, &t), rank < 8);
         if (rank < 8) {
             CHECK(t.extent[0] == 1 && t.global[0] == rank / 4);
@@ -1144,7 +1119,7 @@ static void test_most_readers(void)
         int64_t peer = 3 * (int64_t)q / n;
         dpar_transfers w;
         dpar_transfer t;
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, q, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, q, DPAR_RECEIVES, 0), DPAR_OK);
         CHECK(dpar_transfers_next(&w, &t));
         CHECK_INT(t.peer, peer);
         CHECK(t.extent[0] == 3 && t.global[0] == 3 * (int64_t)q && t.theirs[0] == t.global[0]);
@@ -1170,13 +1145,13 @@ static void test_most_copies(void)
     for (r = 0; r < readers; r++) {
         dpar_transfers w, sender;
         dpar_transfer t, s;
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, r, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, r, DPAR_RECEIVES, 0), DPAR_OK);
         for (x = 0; x < 8; x++) {
             int64_t last = r * n + ((x + 1) * n + 7) / 8 - 1; /* the unit before that one */
             CHECK(dpar_transfers_next(&w, &t));
             CHECK_INT(t.peer, 2 + last / 2);
             CHECK(t.global[0] == x && t.extent[0] == 1);
-            CHECK_INT(dpar_transfers_begin(&sender, &from, &to, t.peer, DPAR_SENDS, 0, NULL),
+            CHECK_INT(dpar_transfers_first(&sender, &from, &to, t.peer, DPAR_SENDS, 0),
                       DPAR_OK);
             CHECK(dpar_transfers_next(&sender, &s));
             CHECK(s.peer == r && s.global[0] == x && s.extent[0] == 1);
@@ -1547,7 +1522,7 @@ static void test_turned_cost(void)
     for (rank = 0; rank < 2; rank++) { /* its shard has no other copy on the node */
         dpar_transfers w;
         dpar_transfer_totals sum;
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 2, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 2), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK_INT(sum.kept, 1 << 13);
         CHECK_INT(sum.near_by, 1 << 13);
@@ -1651,7 +1626,8 @@ static void test_kept(void)
         dpar_mesh a = random_mesh(1 + below(3), 12), b = random_mesh(1 + below(3), 12);
         int32_t dims = 1 + below(2), n = a.size, r, p, k;
         int64_t extent[2], kept[12 * 12], scratch[4 * 13], index[6], at, most = 0;
-        int32_t rank_of[12];
+        int32_t rank_of[12], again[12];
+        int64_t all[12 * 12 + 4 * 13];
         dpar_layout from, to;
         dpar_why why;
         extent[0] = 1 + below(9);
@@ -1659,11 +1635,12 @@ static void test_kept(void)
         from = random_layout(&a, dims, extent, 0);
         to = random_layout(&b, dims, extent, 0);
         if (a.size != b.size) {
-            CHECK_INT(dpar_redistribute_kept(&from, &to, kept, &why), DPAR_E_ARG);
-            CHECK(strstr(why.text, "cannot be relabelled") != NULL);
+            CHECK_INT(dpar_redistribute_assign(&from, &to, again, all, &why), DPAR_E_ARG);
+            CHECK_INT(dpari_redistribute_kept(&from, &to, kept, &why), DPAR_E_ARG);
+            CHECK(strstr(why.text, "cannot play the parts") != NULL);
             continue;
         }
-        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, &why), DPAR_OK);
+        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, &why), DPAR_OK);
         for (r = 0; r < n; r++) {
             for (p = 0; p < n; p++) {
                 int64_t both = 0;
@@ -1682,12 +1659,16 @@ static void test_kept(void)
                 CHECK_INT(kept[r * n + p], both);
             }
         }
-        CHECK_INT(dpar_redistribute_kept(&from, &from, kept, NULL), DPAR_OK);
-        CHECK_INT(dpar_relabel(n, kept, rank_of, scratch, NULL), DPAR_OK);
+        CHECK_INT(dpari_redistribute_kept(&from, &from, kept, NULL), DPAR_OK);
+        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
         for (p = 0; p < n; p++) {
             most += kept[rank_of[p] * n + p] - kept[p * n + p];
         }
         CHECK_INT(most, 0);
+        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_OK);
+        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_assign(&from, &to, again, all, NULL), DPAR_OK);
+        CHECK(memcmp(again, rank_of, (size_t)n * sizeof rank_of[0]) == 0);
     }
     {
         static const int32_t two = 2;
@@ -1699,10 +1680,10 @@ static void test_kept(void)
         CHECK_INT(dpar_layout_init(&from, &m, 1, &four, &p, NULL), DPAR_OK);
         p = dpar_replicate();
         CHECK_INT(dpar_layout_init(&to, &m, 1, &four, &p, NULL), DPAR_OK);
-        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
-        CHECK_INT(dpar_redistribute_kept(&to, &from, kept, NULL), DPAR_E_ARG);
+        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
+        CHECK_INT(dpari_redistribute_kept(&to, &from, kept, NULL), DPAR_E_ARG);
         to.extent[0] = 5;
-        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
+        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
     }
 }
 
