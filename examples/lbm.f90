@@ -344,7 +344,7 @@ contains
         end if
         call need(dpar_halo_exchange_end(x), "end")
         n = 0
-        do while (dpar_halo_rim(halo, dpar_rank(b%world), n, box) /= 0)
+        do while (dpar_halo_boundary(halo, dpar_rank(b%world), n, box) /= 0)
             call dpar_bounds(box, lower, upper)
             call advance(f, g, lower, upper, plus, minus)
             n = n + 1

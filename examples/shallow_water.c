@@ -421,7 +421,7 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
         compute(p, &core, 1, base, from, to, dt);
     }
     st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
-    while (n < RIMS && dpar_halo_rim(&p->points[H], p->c->rank, n, &rim[n])) {
+    while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
         n++;
     }
     if (st == DPAR_OK) {

@@ -181,7 +181,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     (void)dpar_halo_owned(&h, c->rank, own);
     (void)dpar_halo_box(&h, c->rank, all);
     const int cores = dpar_halo_core(&h, c->rank, &core);
-    while (rims < MOST_BOXES && dpar_halo_rim(&h, c->rank, rims, &rim[rims])) {
+    while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
         rims++;
     }
     /* beyond the walls both arrays are 0 and stay so */

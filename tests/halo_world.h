@@ -85,7 +85,7 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
     for (rank = 0; rank < RANKS; rank++) {
         dpar_halo_walk w;
         dpar_transfer t;
-        CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
             list[n].from = direction == DPAR_SENDS ? rank : t.peer;
@@ -254,15 +254,15 @@ static void check_core(const dpar_halo *h)
         int n, cores;
         CHECK_INT(dpar_halo_outputs(h, rank, &core), has[rank]);
         if (!has[rank]) {
-            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_rim(h, rank, 0, &slab));
+            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_boundary(h, rank, 0, &slab));
             continue;
         }
         CHECK(box_contains(&mine[rank], &core) && box_contains(&core, &mine[rank]));
         cores = dpar_halo_core(h, rank, &core);
-        for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
+        for (n = 0; dpar_halo_boundary(h, rank, n, &slab); n++) {
             CHECK(box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
             CHECK(!cores || !box_intersect(&core, &slab, &slab));
-            CHECK(dpar_halo_rim(h, rank, n, &slab));
+            CHECK(dpar_halo_boundary(h, rank, n, &slab));
             points += dpar_box_volume(&slab);
         }
         CHECK(n <= 2 * h->grid.dims);

@@ -667,7 +667,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);

@@ -389,7 +389,7 @@ static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_transfer t;
     dpar_status st = x->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
                                            DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -647,7 +647,7 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
 {
     const int up = at[k] > n;
     int32_t more = 0;
-    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *face = dpari_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
     *turn = (*turn + more) % 4;
     at[k] += up ? -2 * n : 2 * n;
     if (more != 0) { /* the other face lies on its side */

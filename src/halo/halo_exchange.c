@@ -592,7 +592,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     if (step->number >= 0) {
         dpari_hx_widen(w, f->halo, step);
     }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
 }
 
 /* The walk itself; of halos beside halos once for those below and once for those above. */
@@ -605,7 +605,7 @@ static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
         return 0;
     }
     w->above = 1;
-    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
            dpar_halo_next(&w->walk, t);
 }
 

@@ -35,7 +35,7 @@
  *                 compute(&f, &box, &todo);
  *             }
  *             bad = bad || dpar_halo_exchange_end(x);
- *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }

@@ -689,7 +689,7 @@ DPARI_FN dpar_status dpari_cart_coords(const dpar_cart *cart, int32_t rank, int3
 
 /* MPI_Cart_shift. `by` may be negative or larger than the axis. */
 DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                     int32_t *source, int32_t *dest)
+                                      int32_t *source, int32_t *dest)
 {
     int32_t coord[DPAR_MAX_DIMS], here, from, to, d, stride = 1;
     if (axis < 0 || axis >= cart->dims || dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
@@ -708,7 +708,7 @@ DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32
 
 /* MPI_Cart_sub: the grid of the axes in `keep`; the rank's number in it; which of the sub-grids. */
 DPARI_FN dpar_status dpari_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                   dpar_cart *sub, int32_t *sub_rank, int32_t *which)
+                                    dpar_cart *sub, int32_t *sub_rank, int32_t *which)
 {
     dpar_cart s;
     int32_t coord[DPAR_MAX_DIMS], d, in = 0, of = 0;
@@ -782,7 +782,7 @@ DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 /* At most `room` neighbours of a rank; how many there are. Star: for each axis the lower, then the
  * higher; box: by offset, row-major. */
 DPARI_FN int32_t dpari_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                      int32_t *list, int32_t room)
+                                       int32_t *list, int32_t room)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
     const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);

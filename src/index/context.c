@@ -223,7 +223,7 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
 }
 
 DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                       int32_t *owner, int64_t *order, dpar_why *why)
+                                          int32_t *owner, int64_t *order, dpar_why *why)
 {
     dpari_deal by;
     int64_t i;

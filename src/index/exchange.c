@@ -99,17 +99,26 @@ DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *round
 
 /* ---- all-to-all ----------------------------------------------------------------------------- */
 
-static int32_t dpari_wrap(int64_t value, int32_t n)
+/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
+ * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
+enum {
+    DPARI_ORDER_RING,   /* to rank + round, from rank - round; any n */
+    DPARI_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
+    DPARI_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
+    DPARI_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
+};
+
+DPARI_FN int32_t dpari_wrap(int64_t value, int32_t n)
 {
     return (int32_t)((value % n + n) % n);
 }
 
-static int dpari_power_of_two(int32_t n)
+DPARI_FN int dpari_power_of_two(int32_t n)
 {
     return (n & (n - 1)) == 0;
 }
 
-static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
+DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
 {
     int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
     int32_t members = (int32_t)dpari_least(group, n - first);
@@ -126,18 +135,20 @@ static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_
     return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
 }
 
-DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
+/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
+ * or n is a power of two. */
+DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
                                     int32_t round)
 {
     if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
         return -1;
     }
     switch (order) {
-    case DPAR_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
-    case DPAR_ORDER_XOR:
+    case DPARI_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
+    case DPARI_ORDER_XOR:
         return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
+    case DPARI_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
+    case DPARI_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
     default: return -1;
     }
 }

@@ -30,19 +30,6 @@ typedef struct dpar_exchange {
 DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why);
 
-/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
- * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
-enum {
-    DPAR_ORDER_RING,   /* to rank + round, from rank - round; any n */
-    DPAR_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
-    DPAR_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
-    DPAR_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
-};
-/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
- * or n is a power of two. */
-DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                    int32_t round);
-
 /* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
  * that says which box is outside, which two overlap, or how many elements no box has and which is
  * the first. Empty boxes are passed over. order: scratch of n numbers. O(n log n + pairs that

@@ -242,7 +242,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
                          "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
@@ -380,8 +380,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpar_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                          &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
+                           &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
@@ -395,8 +395,8 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
     reads = h->window[d].kernel != 0 &&
             dpari_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
             dpari_halo_computes(h, d, box) &&
-            dpar_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
-                              box[1], &box[0], &box[1]);
+            dpari_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
+                               box[1], &box[0], &box[1]);
     has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
@@ -481,8 +481,8 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-        dpar_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
-                          &core[1]);
+        dpari_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
+                           &core[1]);
     }
     return 1;
 }
@@ -589,7 +589,7 @@ static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int st
     return 1;
 }
 
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }

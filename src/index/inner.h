@@ -10,6 +10,7 @@
 #include "layout.h"
 #include "mesh.h"
 #include "split.h"
+#include "window.h"
 
 /* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
  * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
@@ -81,5 +82,40 @@ DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_spl
                                            int32_t rank, int64_t width, int64_t *send,
                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
                                            dpar_why *why);
+
+/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
+ * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
+DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                         dpar_why *why);
+/* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
+ * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
+ * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
+DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1);
+/* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
+ * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
+ * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
+DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi);
+/* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
+ * them alone; of a neighbourhood with dilation, where these lie in between others, without those
+ * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
+ * dpari_window_reads. */
+DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1);
+/* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
+ * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
+ * y1 - 1 > 2^61 / stride. */
+DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi);
+/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
+ * y1 - 1 > 2^61. */
+DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi);
+/* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
+ * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
+ * the kernel or i is outside. Only keys and values need a halo. */
+DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
 
 #endif

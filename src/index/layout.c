@@ -254,7 +254,7 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
 }
 
 DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                              int64_t *hi)
+                                int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -296,7 +296,7 @@ DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_
 }
 
 DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
-                              int64_t *local, int64_t *run)
+                                int64_t *local, int64_t *run)
 {
     int64_t least, here, count;
     int32_t k;
@@ -485,7 +485,7 @@ DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
 DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
-                                  dpar_box *box, int64_t *at)
+                              dpar_box *box, int64_t *at)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     const int32_t *where = dpari_coords(l, rank, coord);

@@ -359,16 +359,6 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
     return index;
 }
 
-DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank)
-{
-    return dpar_mesh_group_index(mesh, ~which, rank);
-}
-
-DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group)
-{
-    return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
-}
-
 /* ---- algebra -------------------------------------------------------------------------------- */
 
 /* Appends an axis; the name may come with a digit behind it. */
@@ -445,7 +435,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_
 /* The axes in `which` become one, in the place of the first of them. They must chain: each stride
  * the next size times the next stride; E_DIVIDE otherwise. */
 DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                       const char *name, dpar_why *why)
+                                        const char *name, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
@@ -477,8 +467,8 @@ DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, u
 /* One axis becomes several, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST
  * these are hierarchical groups: level k has the product of the sizes before it as its stride. */
 DPARI_FN dpar_status dpari_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                         const char *names, const int32_t *sizes, int32_t order,
-                                         dpar_why *why)
+                                          const char *names, const int32_t *sizes, int32_t order,
+                                          dpar_why *why)
 {
     dpar_mesh m;
     int32_t i, n;
@@ -662,7 +652,7 @@ DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const
  * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
  * digit added. */
 DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                       const dpar_mesh *inner, dpar_why *why)
+                                        const dpar_mesh *inner, dpar_why *why)
 {
     dpar_mesh m;
     dpari_rows rows;
@@ -704,7 +694,7 @@ DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
  * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
  * "g0", "g1", ... */
 DPARI_FN dpar_status dpari_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                          dpar_why *why)
+                                           dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
     int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];

@@ -74,16 +74,14 @@ DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t ax
 
 /* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
  * with the axis of the smallest stride fastest, so that they ascend (where strides nest, as in all
- * meshes that the functions above make); the order of an all-gather. -1 for ranks outside.
- * O(axes^2). */
+ * meshes that the functions above make); the order of an all-gather. There are mesh->size / size
+ * groups; they are numbered in the same way over the other axes, so that every rank can list all of
+ * them in the same order without talking: the group of a rank is number group_index(mesh, ~which,
+ * rank), the first rank of group g is group_member(mesh, ~which, mesh->offset, g). -1 for ranks
+ * outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
-/* There are mesh->size / group_size of these groups, numbered in the same way over the other axes:
- * every rank can list all of them in the same order without talking. Which one a rank is in, and
- * the first rank of the g-th; -1 outside. */
-DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank);
-DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group);
 
 #endif

@@ -63,7 +63,7 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 
 /* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
  * from odd ones north and east. West and south lead back. */
-DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
     if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
@@ -91,7 +91,7 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     int32_t along_x;
     w->edges = 1;
     w->edge[0] = dpari_halo_pass_edge(pass);
-    w->face = dpar_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
+    w->face = dpari_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
     w->turn = w->turns[0];
     if (pass < DPARI_BORDERS) {
         return;
@@ -100,7 +100,7 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     w->edges = 2;
     w->edge[1] = along_x ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH;
     w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
-    w->face = dpar_halo_edge(w->face, w->edge[1], &w->turns[1]);
+    w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
 
@@ -564,7 +564,7 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);

@@ -6,6 +6,11 @@
 #include "inner.h"
 #include "halo.h"
 
+enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
+/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a
+ * vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
+ * face or edge. */
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 /* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
 DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
                                 int64_t *at);

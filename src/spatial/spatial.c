@@ -193,9 +193,9 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     }
     switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
     case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
     case DPAR_INTERPOLATION:
         *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
@@ -203,7 +203,7 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
     default: break;
     }
     (void)dpari_spatial_window(s, d, &keys);
-    return dpar_window_reads(&keys, n, n, y0, y1, lo, hi);
+    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
@@ -261,7 +261,7 @@ static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, co
     const int64_t n = s->in.extent[d];
     int32_t side;
     if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
-        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
@@ -504,8 +504,8 @@ static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs
     int64_t lo, hi;
     hull[0] = k->own[0];
     hull[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                      k->out[0], k->out[1], &lo, &hi)) {
+    if (h->window[d].kernel != 0 && dpari_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                       k->out[0], k->out[1], &lo, &hi)) {
         dpari_spatial_widen(hull, lo, hi);
     }
 }

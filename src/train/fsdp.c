@@ -352,7 +352,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
         n->first = first;
         n->last = first + params_of[u];
         st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
-                            d->shard->size, d->start + first, why);
+                             d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -658,7 +658,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
            dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece != NULL ? piece : &unwanted);
+                            piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)

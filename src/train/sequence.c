@@ -1424,7 +1424,7 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
     st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                             p->send_at, p->receive, p->receive_at, why)
+                                              p->send_at, p->receive, p->receive_at, why)
                        : st;
     p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
     p->receive[p->comm->rank] = 0;

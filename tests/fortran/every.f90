@@ -126,7 +126,7 @@ contains
         picture%halo = c_loc(halo)
         picture%across = 1
         call dpar_text_init(text, c_loc(svg), int(size(svg), c_size_t))
-        call check(dpar_show_halo_svg(text, picture) == 0, "a picture")
+        call check(dpar_halo_draw(text, picture, DPAR_HALO_SVG) == 0, "a picture")
         call check(dpar_string(c_loc(svg)) /= "" .and. all(svg(:4) == ["<", "s", "v", "g"]), "SVG")
     end subroutine
 

@@ -151,7 +151,7 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
         }
         h.outputs = take(b, 2) ? &outputs : NULL;
     }
-    if (dpar_halo_begin(&w, &h, rank, direction, take(b, 4), NULL) != DPAR_OK) {
+    if (dpar_halo_first(&w, &h, rank, direction, take(b, 4), NULL) != DPAR_OK) {
         return;
     }
     for (n = 0; n < 40 && dpar_halo_next(&w, &t); n++) {
@@ -168,7 +168,7 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
     (void)dpar_halo_compact(&h, rank);
     (void)dpar_halo_core(&h, rank, &box);
     for (n = 0; n < 7; n++) {
-        (void)dpar_halo_rim(&h, rank, n, &box);
+        (void)dpar_halo_boundary(&h, rank, n, &box);
     }
 }
 
@@ -177,30 +177,39 @@ static void small_ones(bytes *b)
     int64_t out, lo, hi, at = take_large(b), end = take_large(b), extent[3];
     dpar_window v;
     dpar_sampler s;
-    dpar_permutation p;
     dpar_box box;
     int n;
     window_of(b, &v);
     if (dpar_window_outputs(&v, (lo = take_large(b)), &out, NULL) == DPAR_OK) {
         int64_t first = 0, last = out, a;
         must(out > 0 && (v.kind != DPAR_WINDOW_CONVOLUTION ||
-                         (dpar_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
-        must(dpar_window_check(&v, lo, out, NULL) == DPAR_OK);
-        if (dpar_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
+                         (dpari_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
+        must(dpari_window_check(&v, lo, out, NULL) == DPAR_OK);
+        if (dpari_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
             must(hi > a && (v.kind == DPAR_WINDOW_CONVOLUTION || (a >= 0 && hi <= lo)));
         }
-        dpar_window_whole(&v, lo, out, lo / 3, lo / 2, &first, &last);
+        dpari_window_whole(&v, lo, out, lo / 3, lo / 2, &first, &last);
         must(first >= 0 && last >= first && last <= out);
     }
-    if (dpar_sampler_init(&s, take(b, 4), take_large(b), (int32_t)(take_large(b) % INT32_MAX),
-                          take_large(b), take_large(b), NULL) == DPAR_OK) {
+    memset(&s, 0, sizeof s);
+    s.rest = take(b, 4);
+    s.count = take_large(b);
+    s.ranks = (int32_t)(take_large(b) % INT32_MAX);
+    s.run = take_large(b);
+    s.first = take_large(b);
+    s.shuffle = take(b, 2);
+    if (dpar_sampler_init(&s, NULL) == DPAR_OK) {
         out = dpar_sampler_size(&s, s.ranks - 1);
         must(dpar_sampler_at(&s, s.ranks - 1, out) == -1);
         must(out == 0 || dpar_sampler_at(&s, s.ranks - 1, out - 1) < s.count);
         (void)dpar_sampler_consumed(&s, dpar_sampler_common(&s));
     }
-    if (dpar_permutation_init(&p, take_large(b), 1, 2, NULL) == DPAR_OK && p.count > 0) {
-        must(dpar_permutation_find(&p, dpar_permutation_at(&p, p.count - 1)) == p.count - 1);
+    s.count = take_large(b);
+    s.ranks = s.shuffle = 1;
+    s.run = s.first = 0;
+    if (dpar_sampler_init(&s, NULL) == DPAR_OK && s.count > 0) {
+        int64_t v = dpari_permutation_walk(&s, s.count - 1, 0);
+        must(dpari_permutation_walk(&s, v, 1) == s.count - 1);
     }
     extent[0] = 1 + take(b, 3);
     extent[1] = INT64_C(1) << take(b, 30);

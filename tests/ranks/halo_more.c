@@ -447,7 +447,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
     int64_t n[3], i[3];
     CHECK(dpar_halo_box(&s->h, c->rank, &box)); /* all blocks are alike */
     n[1] = box.hi[1] - box.lo[1], n[2] = box.hi[2] - box.lo[2];
-    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         for (i[0] = 0; i[0] < t.extent[0]; i[0]++) {
             for (i[1] = 0; i[1] < t.extent[1]; i[1]++) {
@@ -468,7 +468,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
             }
         }
     }
-    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added: they are 0 */
         for (i[0] = 0; i[0] < t.extent[0] * t.extent[1] * t.extent[2]; i[0]++) {
             const int64_t x = i[0] % t.extent[2], y = i[0] / t.extent[2] % t.extent[1];

@@ -1521,7 +1521,7 @@ static int in_order(run *r, int p, int64_t round, int how)
         dpar_transfer t;
         memcpy(f->want, f->block[r->now[p]], f->bytes);
         if (f->pair || !f->has ||
-            dpar_halo_begin(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
+            dpar_halo_first(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
             continue;
         }
         while (dpar_halo_next(&w, &t)) {

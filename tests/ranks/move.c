@@ -920,7 +920,7 @@ static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, in
 {
     dpar_halo_walk w;
     int64_t n = 0;
-    CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
     while (n < LISTS && dpar_halo_next(&w, &list[n])) {
         n++;
     }

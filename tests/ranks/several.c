@@ -225,7 +225,7 @@ static int axes(oracle *o, oracle_slot *slot)
             bad = bad ||
                   use(o, group, slot,
                       oracle_mix(o->seed + 64u * which +
-                                 (uint64_t)dpar_mesh_group_number(&mesh, which, me)),
+                                 (uint64_t)dpar_mesh_group_index(&mesh, ~which, me)),
                       3) ||
                   failed(o, "close", dpar_comm_close(group), o->world);
         }

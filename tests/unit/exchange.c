@@ -127,12 +127,12 @@ static void test_peers(void)
     int n, order, group, rank, round;
     for (round = 0; round < 8; round++) {
         for (rank = 0; rank < 8; rank++) {
-            CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 8, 4, rank, round), e8[round][rank]);
+            CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 8, 4, rank, round), e8[round][rank]);
         }
     }
     for (n = 1; n <= 24; n++) { /* every round a permutation, every pair once */
         for (order = 0; order < 4; order++) {
-            for (group = 1; group <= (order == DPAR_ORDER_GROUPED ? n : 1); group++) {
+            for (group = 1; group <= (order == DPARI_ORDER_GROUPED ? n : 1); group++) {
                 int met[24][24] = {{0}};
                 if (n % group != 0) {
                     continue;
@@ -140,12 +140,12 @@ static void test_peers(void)
                 for (round = 0; round < n; round++) {
                     uint32_t taken = 0;
                     for (rank = 0; rank < n; rank++) {
-                        int peer = dpar_exchange_peer(order, n, group, rank, round);
+                        int peer = dpari_exchange_peer(order, n, group, rank, round);
                         CHECK(peer >= 0 && peer < n);
                         taken |= 1u << peer;
                         met[rank][peer]++;
-                        if (order == DPAR_ORDER_XOR || order == DPAR_ORDER_PAIRS) {
-                            CHECK_INT(dpar_exchange_peer(order, n, group, peer, round), rank);
+                        if (order == DPARI_ORDER_XOR || order == DPARI_ORDER_PAIRS) {
+                            CHECK_INT(dpari_exchange_peer(order, n, group, peer, round), rank);
                         }
                     }
                     CHECK(taken == (1u << n) - 1u);
@@ -156,14 +156,14 @@ static void test_peers(void)
             }
         }
     }
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 4, 0), -1);
-    CHECK_INT(dpar_exchange_peer(9, 4, 1, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 0, 1, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, -1, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, -1), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, 4), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 0, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 4, 0), -1);
+    CHECK_INT(dpari_exchange_peer(9, 4, 1, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 0, 1, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, -1, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 0, -1), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 0, 4), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 0, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
               2147483645);
 }
 
@@ -452,14 +452,14 @@ static void test_edges(void)
     CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, NULL), DPAR_OK);
     CHECK(rank_of[2] == 2 && scratch[16] == INT64_C(0x5a5a5a5a5a5a5a5a)); /* 4 (n + 1) of them */
     /* cuDecomp, n no power of two: step 1 is the rank one further round the group's ring */
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 0, 1), 1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 2, 1), 0);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 5, 1), 3);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 0, 1), 1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 2, 1), 0);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 5, 1), 3);
     for (n = 1; n <= 13; n++) {
         for (group = 1; group <= n + 1; group++) {
             for (rank = 0; rank < n; rank++) {
                 for (round = 0; round < n; round++) {
-                    int32_t peer = dpar_exchange_peer(DPAR_ORDER_GROUPED, n, group, rank, round);
+                    int32_t peer = dpari_exchange_peer(DPARI_ORDER_GROUPED, n, group, rank, round);
                     CHECK(peer >= 0 && peer < n);
                     CHECK(round > 0 || peer == rank);
                 }

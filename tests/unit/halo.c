@@ -226,7 +226,7 @@ static void test_order(void)
         grid_of(&h, 1, &n, &parts, &rule);
         h.low[0] = h.high[0] = 1;
         h.periodic = 1;
-        CHECK_INT(dpar_halo_begin(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         CHECK(dpar_halo_next(&w, &t));
         CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
         CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
@@ -305,7 +305,7 @@ static void test_large(void)
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 3;
     h.periodic = 3;
     for (direction = 0; direction < 2; direction++) {
-        CHECK_INT(dpar_halo_begin(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             CHECK(t.peer != 2047);
             n++;
@@ -313,7 +313,7 @@ static void test_large(void)
     }
     CHECK_INT(n, 16);
     h.low[0] = h.high[1] = INT64_C(1) << 60;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     for (n = 0; n < 100 && dpar_halo_next(&w, &t); n++) {
         CHECK(dpar_transfer_volume(&t) != 0);
     }
@@ -381,7 +381,7 @@ static void test_refusals(void)
         change;                                                                                    \
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
-        CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
+        CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
     } while (0)
     REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
             "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
@@ -438,9 +438,9 @@ static void test_refusals(void)
     h.periodic = 6;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
-    CHECK_INT(dpar_halo_begin(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
     {
         dpar_transfer t;
         CHECK(!dpar_halo_next(&w, &t));

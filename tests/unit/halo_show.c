@@ -70,10 +70,10 @@ static void pictures(const dpar_halo *h, int32_t blocks_drawn)
         p.bytes = 8;
         p.title = "a <halo> & more";
         dpar_text_init(&t, text, sizeof text);
-        CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_OK);
+        CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
         CHECK(t.used < sizeof text);
         looks_like_xml();
-        CHECK_INT(dpar_halo_begin(&w, h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &r)) {
             pieces++;
             peers += seen[r.peer]++ == 0;
@@ -120,7 +120,7 @@ int main(void)
     p.rank = 4;
     p.title = "Tripolar, 12 x 20";
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
     f = fopen("build/halo.svg", "w");
     if (f != NULL) {
         CHECK(fputs(text, f) >= 0);
@@ -128,15 +128,15 @@ int main(void)
     }
     p.rank = 6;
     t.used = 0;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "rank 6 has no points") != NULL);
     p.rank = 0;
     p.across = 2;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK_INT(t.used, 0);
     p.across = 0;
     h.owner = twice;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "rank 0 owns 2 blocks") != NULL);
     CHECK_INT(t.used, 0);
     return CHECK_DONE();

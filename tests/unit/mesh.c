@@ -211,13 +211,13 @@ static void groups(const dpar_mesh *m, uint32_t which, const int *expect)
 {
     int32_t g, i, n = dpar_mesh_group_size(m, which), k = 0;
     CHECK_INT(n * (m->size / n), m->size);
-    CHECK_INT(dpar_mesh_group_first(m, which, m->size / n), -1);
+    CHECK_INT(dpar_mesh_group_member(m, ~which, m->offset, m->size / n), -1);
     for (g = 0; g < m->size / n; g++) {
-        int32_t first = dpar_mesh_group_first(m, which, g);
+        int32_t first = dpar_mesh_group_member(m, ~which, m->offset, g);
         for (i = 0; i < n; i++) {
             int32_t rank = dpar_mesh_group_member(m, which, first, i);
             CHECK_INT(rank, expect[k]);
-            CHECK_INT(dpar_mesh_group_number(m, which, rank), g);
+            CHECK_INT(dpar_mesh_group_index(m, ~which, rank), g);
             CHECK_INT(dpar_mesh_group_index(m, which, rank), i);
             k++;
         }
