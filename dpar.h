@@ -208,11 +208,6 @@ typedef struct dpar_box {
 
 /* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
-/* What both hold, into *out (may be one of them). 0 when that is empty or the dims differ; then
- * *out is untouched. O(dims). */
-DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
-/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
-DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
  * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
@@ -310,74 +305,30 @@ enum {
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of `axes` axes, names of 1 to 15 characters, each once. sizes[i] >= 1; one of them may be
- * -1 and is inferred from `ranks`. ranks > 0: the product must equal it; ranks = 0: whatever the
- * product is (no -1 then). E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2).
- * */
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                    const int32_t *sizes, int32_t order, int32_t ranks,
-                                    dpar_why *why);
+/* A mesh of named axes: `names` lists them, "dp tp" or "dp-tp", each once, 1 to 15 characters;
+ * sizes[i] >= 1 of each. One size may be -1 and is inferred from `ranks`. ranks > 0: the product of
+ * the sizes must equal it; ranks = 0: whatever the product is (no -1 then). Nodes and the ranks
+ * inside them, as JAX's hybrid meshes: "dp.node tp.node dp tp" with last-fastest order; the whole
+ * of dp is the set of its two axes. The first rank is 0; another one: set mesh->offset. E_ARG,
+ * E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2). */
+DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
+                                    int32_t order, int32_t ranks, dpar_why *why);
 
-/* Megatron's way: sizes by name, and an order string whose first name is fastest, as
- * "tp-cp-ep-dp-pp". The axes of the mesh are in the string's order. A name that is not in the
- * string must have size 1 and is appended; a name of the string that has no size is an error. One
- * size may be -1. The mesh begins at rank `offset`. Errors as above. */
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32_t axes,
-                                       const char *const *names, const int32_t *sizes,
-                                       int32_t ranks, int32_t offset, dpar_why *why);
-/* Node x inside: axis i has slow[i] * fast[i] ranks; nodes are numbered over the slow parts, ranks
- * of a node over the fast ones, both last fastest. The mesh has twice as many axes: first
- * "name.node", then "name"; the whole axis is the set of both, its slow part major (JAX's hybrid
- * meshes). */
-DPAR_API dpar_status dpar_mesh_hybrid(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                      const int32_t *slow, const int32_t *fast, dpar_why *why);
+/* Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and sizes of
+ * the axes in `names`, in any order. The axes of the mesh are in the string's order. A name that is
+ * not in the string must have size 1 and is appended; a name of the string that has no size is
+ * E_UNKNOWN. One size may be -1. Errors as above. */
+DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
+                                       const int32_t *sizes, int32_t ranks, dpar_why *why);
 /* Another factorisation of the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes
  * must make mesh->size ranks (one may be -1), mesh's ranks must lie evenly spaced, and an axis that
  * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. */
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int32_t axes,
-                                    const char *const *names, const int32_t *sizes, int32_t order,
-                                    dpar_why *why);
-/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
- */
-DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why);
+DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
+                                    const int32_t *sizes, int32_t order, dpar_why *why);
 
 /* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice). */
 DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why);
-/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
- * the next size times the next stride; E_DIVIDE otherwise: then use the set itself, all functions
- * on groups take sets. */
-DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                       const char *name, dpar_why *why);
-/* One axis becomes `n`, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST these
- * are hierarchical groups: level k has the product of the sizes before it as its stride. */
-DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                         int32_t n, const char *const *names, const int32_t *sizes,
-                                         int32_t order, dpar_why *why);
-/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
-DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
-                                         dpar_why *why);
-/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
- * axes of size 1 dropped. */
-DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh);
-/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
- * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
- * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
- * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
- * digit added. */
-DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                       const dpar_mesh *inner, dpar_why *why);
-/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
- * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
- * "g0", "g1", ... */
-DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                          dpar_why *why);
-/* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
- * quick as O(axes^2) for nested strides. */
-DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh);
-
-/* The same ranks at the same coordinates, whatever the names? */
-DPAR_API int dpar_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 
 /* The axis of that name, or -1. */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
@@ -385,40 +336,30 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 /* Coordinates of `rank`, one an axis; 0 when the rank is not in the mesh (then coord is untouched).
  * O(axes^2). */
 DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
-/* The one along an axis; -1 when the rank is outside the mesh. */
-DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis);
 
 /* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
 /* The rank `steps` further along an axis; -1 beyond its end, or round it when `wrap`. Steps may be
- * negative or longer than the axis. -1 for ranks outside. */
+ * negative or longer than the axis (MPI_Cart_shift: the source is at -steps). -1 for ranks
+ * outside. */
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap);
 
 /* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
  * with the axis of the smallest stride fastest, so that they ascend (where strides nest, as in all
- * meshes that the functions above make); the order of an all-gather.
- * Groups are numbered in the same way over the other axes; so that every rank can list all of them
- * in the same order without talking. -1 for ranks outside. O(axes^2). */
+ * meshes that the functions above make); the order of an all-gather. There are mesh->size / size
+ * groups; they are numbered in the same way over the other axes, so that every rank can list all of
+ * them in the same order without talking: the group of a rank is number group_index(mesh, ~which,
+ * rank), the first rank of group g is group_member(mesh, ~which, mesh->offset, g). -1 for ranks
+ * outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
-/* How many groups there are, which one a rank is in, and the first rank of the g-th. */
-DPAR_API int32_t dpar_mesh_group_count(const dpar_mesh *mesh, uint32_t which);
-DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank);
-DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group);
-
-/* How the group of `rank` lies on nodes of `per_node` consecutive ranks: how many nodes it touches
- * and the most members that one of them holds; 0 and 0 for a rank outside or a per_node below 1.
- * O(group size); its square where the strides of a
- * mesh that the caller filled in interleave, so that members do not ascend. */
-DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
-                                    int32_t per_node, int32_t *nodes, int32_t *most);
 
 /* ==== index/cart.h ==== */
 
-/* cart - process grids: which shape, who neighbours whom, and where on the nodes each rank goes.
+/* cart - process grids: which shape, and where on the nodes each rank goes.
  * Integers only, no tables. A grid has parts[d] ranks along axis d. */
 
 enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
@@ -430,41 +371,34 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
  * such factorisations: the least (largest - smallest), then the largest smallest part, then the
  * lexicographically least. That is what MPICH 4.0.2 answers (Open MPI differs for few numbers: 72
  * is 9 x 8 here and 12 x 6 there); the rule was found by comparing all answers for ranks <= 3000.
- * It knows neither cells nor nodes: see dpar_grid_create. ranks >= 1, 0 <= dims <= DPAR_MAX_AXES.
+ * It knows neither cells nor nodes: see dpar_cart_create. ranks >= 1, 0 <= dims <= DPAR_MAX_AXES.
  * E_ARG; E_DIVIDE: the fixed parts do not divide the ranks, or leave some although all are fixed.
  * Not collective. Microseconds for usual numbers, sqrt(ranks) steps to find the prime factors. */
-DPAR_API dpar_status dpar_dims_create(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
+DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
-/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
- * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
- * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
- * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
-DPAR_API dpar_status dpar_grid_next(int32_t ranks, int32_t dims, const int32_t *room,
-                                    int32_t *parts);
+/* A grid of cells that ranks are to share. Zero it and fill it in. */
+typedef struct dpar_cart_grid {
+    int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
+    int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
+    int64_t weight[DPAR_MAX_DIMS]; /* what a cell face across the dim costs; all 0: 1 each */
+    uint32_t periodic;             /* bit d: dim d wraps around */
+} dpar_cart_grid;
 
-/* The cut of a grid of cells[d] cells over parts[d] ranks: how many cell faces lie between two
- * ranks, each counted weight[d] times (NULL: once): sum over d of weight[d] * planes[d] * product
- * of the other axes' cells, with planes = parts - 1, or parts where bit d of `periodic` is set and
- * parts > 1. One halo exchange of width h and b bytes a cell moves 2 h b times the unweighted cut.
- * 1 <= parts <= cells, weight >= 0, dims <= DPAR_MAX_DIMS. E_ARG, or E_RANGE where a product passes
- * 2^63 - 1, with a sentence. O(dims^2). */
-DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                   uint32_t periodic, const int32_t *parts, int64_t *cut,
-                                   dpar_why *why);
+/* The process grid with the least cut of all with product(parts) = ranks and parts[d] <= cells[d].
+ * On entry a positive part is fixed and 0 is to be chosen; of equal cuts the lexicographically
+ * least parts. The cut: how many cell faces lie between two ranks, each counted weight[d] times:
+ * sum over d of weight[d] * planes[d] * product of the other dims' cells, with planes = parts - 1,
+ * or parts in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
+ * moves 2 h b times the unweighted cut. *cut may be NULL; with all parts fixed it is theirs.
+ * Exact: branch and bound over the ordered factorisations, the bound being the inequality of the
+ * means, sum a_d p_d >= k (product a_d p_d)^(1/k). E_ARG; E_DIVIDE: the fixed parts do not divide
+ * the ranks; E_NONE: no factorisation has parts <= cells; E_RANGE: the worst cut passes 2^63 - 1;
+ * each with a sentence. Not collective. Cost: 10 microseconds for 10^6 ranks in 3 dims; at worst
+ * tenths of a second (6 dims, 2^31 ranks, 1600 divisors). */
+DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
+                                      dpar_why *why);
 
-/* The process grid with the least cut (as dpar_grid_cut has it) of all with product(parts) = ranks
- * and parts[d] <= cells[d]. On entry a positive part is fixed and 0 is to be chosen. Of equal cuts
- * the lexicographically least parts. Exact: branch and bound over the ordered factorisations, the
- * bound being the inequality of the means, sum a_d p_d >= k (product a_d p_d)^(1/k). *cut may be
- * NULL. E_ARG; E_DIVIDE: the fixed parts do not divide the ranks; E_NONE: no factorisation has
- * parts <= cells; E_RANGE: the worst cut passes 2^63 - 1; each with a sentence. Not collective.
- * Cost: 10 microseconds for 10^6 ranks in 3 dims; at worst tenths of a second (6 dims, 2^31 ranks,
- * 1600 divisors). */
-DPAR_API dpar_status dpar_grid_create(int32_t ranks, int32_t dims, const int64_t *cells,
-                                      const int64_t *weight, uint32_t periodic, int32_t *parts,
-                                      int64_t *cut, dpar_why *why);
-
-/* ---- Cartesian topology with MPI's meaning: row-major, the last axis fastest ---- */
+/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ---- */
 
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
@@ -479,41 +413,10 @@ enum {
     DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
 };
 
-/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
- */
-DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims);
-
 /* A grid of parts[d] ranks; bit d of `periodic` closes axis d. E_ARG, or E_RANGE above 2^31 - 1
  * ranks, with a sentence. O(dims). */
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
-
-/* MPI_Cart_rank: the rank at coord[0 .. dims-1]. Periodic coordinates wrap (floor-mod, so that -1
- * is the last); DPAR_PROC_NULL where one is outside an open axis. O(dims). */
-DPAR_API int32_t dpar_cart_rank(const dpar_cart *cart, const int32_t *coord);
-
-/* MPI_Cart_coords: coord[0 .. dims-1] of a rank. E_ARG when the rank is outside. O(dims). */
-DPAR_API dpar_status dpar_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord);
-
-/* MPI_Cart_shift: who sends to `rank` and to whom it sends when all shift by `by` along an axis.
- * `by` may be negative or larger than the axis; 0 gives the rank itself twice. DPAR_PROC_NULL
- * beyond an open border. E_ARG: no such rank or axis. O(dims). */
-DPAR_API dpar_status dpar_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                     int32_t *source, int32_t *dest);
-
-/* MPI_Cart_sub: the grid of the axes whose bits are set in `keep`, in their order; the rank's
- * number in it; and which of the sub-grids it is (0 <= which < size / sub->size, row-major over
- * the dropped axes): colour and key of an MPI_Comm_split. E_ARG: no such rank. O(dims). */
-DPAR_API dpar_status dpar_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                   dpar_cart *sub, int32_t *sub_rank, int32_t *which);
-
-/* Neighbours of a rank, at most `room` of them into list; returns how many there are: 2 dims or
- * 3^dims - 1, or -1 when there is no such rank. Star: for each axis first the lower, then the
- * higher, the order of MPI's neighbourhood collectives. Box: by offset, row-major from (-1, ..,
- * -1), without the middle. DPAR_PROC_NULL stands beyond open borders; a rank met twice (two or one
- * along a periodic axis) is listed twice. O(dims) a neighbour. */
-DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                      int32_t *list, int32_t room);
 
 /* ---- placement: which rank stands at which coordinate; node = rank / per_node ---- */
 
@@ -525,6 +428,9 @@ enum {
     DPAR_PLACE_KINDS
 };
 
+/* A value that dpar_place_init or _best makes; or set bricks of your own: kind, brick (sides that
+ * divide the parts, their product per_node) and order. LAMMPS' two-level order "xyz" is order
+ * {0, 1, 2}. */
 typedef struct dpar_place {
     dpar_cart grid;
     int32_t kind;                 /* DPAR_PLACE_ROW_MAJOR, ... */
@@ -534,35 +440,23 @@ typedef struct dpar_place {
 } dpar_place;
 
 /* What one exchange with the neighbours costs: an offset o of a stencil carries bytes * product
- * over d of (o_d != 0 ? width[d] : block[d]). All ones count edges. */
+ * over d of (o_d != 0 ? width[d] : block[d]). */
 typedef struct dpar_stencil {
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    int64_t bytes;                /* a cell */
+    int64_t bytes;                /* a cell; 0: edges count 1 each, whatever they carry */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo */
 } dpar_stencil;
 
-/* A stencil whose edges all count 1. */
-DPAR_API dpar_stencil dpar_stencil_edges(int32_t shape);
-
-/* A placement of a kind; bricks are the best ones (dpar_place_bricks with no weight, order or
- * sides given). Morton and Hilbert number the cells of the smallest power-of-two cube around the
- * grid and skip those outside. per_node >= 1. Errors: E_ARG, and those of dpar_place_bricks. O(1),
- * bricks as said there. */
+/* A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing parts[d] that
+ * leave the least surface between nodes, counted as the cut of dpar_cart_create with parts[d] /
+ * q[d] nodes along axis d; of equal ones the fewest nodes along axis 0, then 1, .... Nodes are
+ * numbered in a grid, ranks inside a brick, both row-major. Morton and Hilbert number the cells of
+ * the smallest power-of-two cube around the grid and skip those outside. per_node >= 1. E_ARG; of
+ * bricks also E_DIVIDE: per_node does not divide the ranks; E_NONE: no brick fits (use Hilbert);
+ * E_RANGE. O(1), bricks as dpar_cart_create for size / per_node ranks. */
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why);
-
-/* Node-aware bricks: sides q with product(q) = per_node and q[d] dividing parts[d] that leave the
- * least surface between nodes: sum over d of weight[d] * planes[d] * product of the other parts,
- * planes as in dpar_grid_cut with parts[d] / q[d] nodes along axis d; of equal ones the fewest
- * nodes along axis 0, then 1, .... Nodes are numbered in a grid, ranks inside a brick, both with
- * axis order[0] fastest (NULL: the last axis, row-major). sides (NULL: all free) fixes q[d] where
- * positive. LAMMPS' two-level order "xyz" is order {0, 1, 2}. weight NULL: 1 each. E_ARG; E_DIVIDE:
- * per_node does not divide the ranks; E_NONE: no brick fits (use Hilbert); E_RANGE. Cost as
- * dpar_grid_create for size / per_node ranks. */
-DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                       const int64_t *weight, const int32_t *order,
-                                       const int32_t *sides, dpar_why *why);
 
 /* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims); Morton and Hilbert
  * O(2^dims * dims * bits of the longest axis), not O(ranks): skipped cells are counted by cubes. */
@@ -581,17 +475,17 @@ DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil
 
 /* The kind whose busiest node sends least, then the least total, then the first kind; bricks are
  * searched with the stencil's faces as weights and left out where none fits. Errors and cost as
- * dpar_place_cost for every kind. total and worst may be NULL. */
+ * dpar_place_cost for every kind. */
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, int64_t *total, int64_t *worst,
-                                     dpar_why *why);
+                                     const dpar_stencil *stencil, dpar_why *why);
 
 /* ---- a torus network: logical mesh axes on physical axes, as JAX's mesh_utils has it ---- */
 
+/* Fill in the sizes; dpar_torus_assign writes the rest. */
 typedef struct dpar_torus {
-    int32_t physical_axes, logical_axes;
-    int32_t physical[DPAR_MAX_DIMS];
-    int32_t logical[DPAR_MAX_AXES];
+    int32_t physical_axes, logical_axes; /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
+    int32_t physical[DPAR_MAX_DIMS];     /* chips along each axis of the network */
+    int32_t logical[DPAR_MAX_AXES];      /* ranks along each axis of the mesh */
     int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* of physical axis p that logical axis l has */
     uint32_t axes[DPAR_MAX_AXES]; /* bit p: logical axis l stands on physical axis p */
 } dpar_torus;
@@ -607,9 +501,7 @@ typedef struct dpar_torus {
  * prime factors (JAX 0.10 drops some when it splits, and fails or answers otherwise). E_ARG;
  * E_DIVIDE: the sizes' products differ; E_NONE: it takes splitting, which was not allowed.
  * O(factorisations). */
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t physical_axes,
-                                       const int32_t *physical, int32_t logical_axes,
-                                       const int32_t *logical, int32_t split, dpar_why *why);
+DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
 /* The chip at a logical coordinate and back. A logical index counts through its parts row-major in
  * the order of the physical axes; a split physical axis gives its fastest digits to the last
@@ -653,7 +545,8 @@ enum {
 typedef struct dpar_split {
     int32_t rule;                /* DPAR_CHUNK, ... */
     int32_t parts;               /* P, at least 1 */
-    int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    int32_t source; /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
+                       the init, 0..parts-1 */
     uint8_t shift[2];            /* private: see inverse */
     int64_t count;               /* N, elements, 0..2^62 */
     int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
@@ -666,12 +559,14 @@ typedef struct dpar_split {
 /* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
  * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
-                                     int64_t block, int32_t source, dpar_why *why);
+                                     int64_t block, dpar_why *why);
 /* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
  * keeps its cuts, which must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. O(parts). */
+ * must outlive the split. O(parts). (cuDecomp's gdims_dist, the first `even` elements by EVEN and
+ * the rest to the last part that has some: the offsets of that EVEN, from the first empty part on
+ * the count.) */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
 /* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
@@ -680,11 +575,6 @@ DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64
  * at least 0 and not all 0; their sum is below 2^31. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
-/* Fills cuts[0 .. parts]: the first `even` of count elements by EVEN, the rest to the last part
- * that has some (cuDecomp's gdims_dist, for grids with an odd plane at the end). 0 <= even <=
- * count. O(parts). */
-DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
-                                     dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Within
  * that least maximum each run, from the first on, comes as near as it can to an even share of what
@@ -693,11 +583,9 @@ DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even,
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. */
+/* Elements of a part. O(1). Parts outside 0..P-1 have none. Part 0 has the most, but for FLOOR and
+ * RAGGED. */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
-/* The most that any part has: what short shards are padded to (part 0's, for most rules). O(1),
- * RAGGED O(parts). */
-DPAR_API int64_t dpar_split_most(const dpar_split *s);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
@@ -707,14 +595,11 @@ DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
 /* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
  * i on follow one another in that part (may be NULL). Returns the part, -1 outside. Cost as
  * dpar_split_owner. */
-DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
+DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
 /* The element that is `local` in `part`, -1 when there is none. *run as above: so that
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
  * visits the runs [g, g + n) of a part. O(1). */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
-/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
- * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
-DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i);
 
 /* ==== index/layout.h ==== */
 
@@ -731,6 +616,8 @@ typedef struct dpar_placement {
     int32_t op;          /* PARTIAL: DPAR_SUM, ... */
     int64_t block;       /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
     int32_t source;      /* SHARD: BLOCK_CYCLIC's first part */
+    int32_t order; /* SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0)
+                      in the order of the mesh */
     const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut
                             of its dim */
 } dpar_placement;
@@ -752,12 +639,12 @@ typedef struct dpar_layout {
 } dpar_layout;
 
 /* Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i. Axes that shard the same
- * dim cut what the axes before them in `order` left (NULL: in the order of the mesh, as DTensor
- * reads its placements); uneven shards nest: 18 over (4, 2) is 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with
- * a sentence. Not collective. O(axes^2 + parts of RAGGED). */
+ * dim cut what the axes before them left, in the order of the mesh, as DTensor reads its
+ * placements, unless their `order` says otherwise; uneven shards nest: 18 over (4, 2) is
+ * 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with a sentence. Not collective. O(axes^2 + parts of RAGGED). */
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
-                                      const int32_t *order, dpar_why *why);
+                                      dpar_why *why);
 
 /* Local shape of a rank and the first index that it owns of each dim: where a dim of it is empty,
  * that offset is the dim's whole extent (DTensor). A rank outside the mesh owns nothing: all
@@ -776,22 +663,12 @@ DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
  * n) visits the runs. O(axes). */
 DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
                                     int64_t *run);
-/* The other way: how many indices before i the rank owns in that dim: the local index of the first
- * one at or after i. O(axes). */
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
-/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
- * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
- * shard the dim do not matter. O(axes). */
-DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                              int64_t *hi);
 /* Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no other;
  * *local its local index there, *run how many follow it in a row (each may be NULL). 0 when i is
  * outside. O(axes). */
-DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
-                              int64_t *local, int64_t *run);
+DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+                                int64_t *local, int64_t *run);
 
-/* How many ranks hold each element: the product of the axes that do not shard. */
-DPAR_API int32_t dpar_layout_copies(const dpar_layout *l);
 /* The rank that holds the copy-th copy of the element at index[0 .. dims-1], local[] (may be NULL)
  * where it lies there; copy 0 is the primary. Copies are counted with the smallest stride fastest.
  * -1 when the index or the copy does not exist. O(axes^2). */
@@ -807,24 +684,21 @@ typedef struct dpar_box_cursor {
     int32_t begun;
     int64_t local[DPAR_MAX_DIMS];
 } dpar_box_cursor;
-DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
-                                  dpar_box *box, int64_t *at);
+DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+                              dpar_box *box, int64_t *at);
 
-/* Strides of a local array in C order of the local shape (an uneven shard's own, not the whole
- * array's divided). O(dims). */
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride);
-/* The same where the dims lie in memory in the order of `whole`, the strides of the whole array
- * (Fortran's, channels last): the dim of the smallest stride fastest, each dense; of equal strides
- * the later dim is the faster. DTensor keeps that order too. O(dims^2). */
-DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
-                                     int64_t *stride);
-/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
-DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b);
-/* The plain order of cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0.
- * Fills order[] and plain[] (both one an axis). E_NONE with a sentence when a split factor is not
- * the product of the axes after it that shard the same dim: then there is no such order. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
-                                          dpar_placement *plain, dpar_why *why);
+/* Strides of a local array, which is dense: in C order of the local shape (an uneven shard's own,
+ * not the whole array's divided), or where `whole` is not NULL with the dims in the order of these
+ * strides of the whole array (Fortran's, channels last): the dim of the smallest stride fastest; of
+ * equal strides the later dim is the faster. DTensor keeps that order too. O(dims^2). */
+DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                  int64_t *stride);
+/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills plain[],
+ * one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a sentence when
+ * a split factor is not the product of the axes after it that shard the same dim: then there is no
+ * such order. */
+DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                          dpar_why *why);
 
 /* ==== index/redistribute.h ==== */
 
@@ -840,7 +714,7 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 2 KB;
+/* The walk over one rank's transfers: first, then next until 0. The layouts are copied. About 2 KB;
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
 enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
@@ -874,12 +748,12 @@ typedef struct dpar_transfers {
  * largest box more. With Partial sources each partial rank contributes directly: for P to S that is
  * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check, and for a per_node below -1 or another direction. Each step
- * O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
+ * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
+ * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
  * of its node receive of it), and it passes over receivers that have a copy nearer. */
-DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node, dpar_why *why);
+                                          int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
  * by its senders; sends to the node first, rank by rank, then to all others. */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
@@ -891,14 +765,9 @@ typedef struct dpar_transfer_totals {
     int64_t near_by;   /* that cross to a rank of the same node */
     int64_t away;      /* that cross nodes (all that cross, without per_node) */
 } dpar_transfer_totals;
-/* Walks what is left of w. */
+/* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
+ * `from` and its array of `to`: dpar_layout_numel of both.) */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
-
-/* Elements that a rank holds at once when it moves its transfers directly: its array of `from` and
- * its array of `to` (nothing else: sends go from the one, receives into the other); -1 past
- * 2^63 - 1. O(axes). */
-DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
-                                        int32_t rank);
 
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
  * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
@@ -910,12 +779,15 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
  * *middle written; OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* For dpar_relabel: kept[r * n + p], the elements that the r-th rank of `from` has already of what
- * the p-th rank of `to` holds; both meshes have n ranks, counted with the last axis fastest as
- * dpar_mesh_group_member does over all axes. E_ARG when they have not, or the arrays differ, or one
- * is Partial (a share of a sum is not the sum). O(n^2 x runs of a rank x axes). */
-DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                            int64_t *kept, dpar_why *why);
+/* Which rank should play which part of `to` so that least moves: rank_of[p] becomes the number of
+ * the rank of `from` for the p-th rank of `to`, all different, the sum of what they have already
+ * the greatest there is (the assignment problem, exact). Both meshes have n <= 2^15 ranks, counted
+ * with the last axis fastest as dpar_mesh_group_member does over all axes. E_ARG when they have
+ * not, or the arrays differ, or one is Partial (a share of a sum is not the sum); E_RANGE for
+ * shares above 2^46 elements. scratch: n^2 + 4 (n + 1) numbers. O(n^3 + n^2 x runs of a rank x
+ * axes). */
+DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
+                                              int32_t *rank_of, int64_t *scratch, dpar_why *why);
 
 /* ==== index/exchange.h ==== */
 
@@ -928,45 +800,30 @@ typedef struct dpar_edge {
     int32_t from, to; /* 0 .. senders-1, 0 .. receivers-1 */
 } dpar_edge;
 
-/* How many rounds n messages need when in each round a rank sends at most one and receives at most
- * one: the most that any rank sends or any receives (Koenig 1916). degree: scratch of senders +
- * receivers numbers. -1 when an edge is outside or a number of ranks negative. O(n). */
-DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
-                                    int32_t receivers, int32_t *degree);
-/* And which round each goes in: round[k] in 0 .. rounds-1, no rank twice on a side. table: scratch
- * of (senders + receivers) * rounds numbers. E_ARG, round[] untouched, when `rounds` are fewer than
- * needed, an edge is outside or a number is negative. O(n (senders + receivers)) at worst, O(n
- * rounds) mostly. The same on all ranks. */
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why);
+/* Messages, and scratch of `cells` numbers: senders + receivers, times the rounds to fill in who
+ * goes when. */
+typedef struct dpar_exchange {
+    const dpar_edge *edge;
+    int64_t n; /* messages */
+    int32_t senders, receivers;
+    int64_t *scratch;
+    int64_t cells;
+} dpar_exchange;
 
-/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
- * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
-enum {
-    DPAR_ORDER_RING,   /* to rank + round, from rank - round; any n */
-    DPAR_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
-    DPAR_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
-    DPAR_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
-};
-/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
- * or n is a power of two. */
-DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                    int32_t round);
-
-/* Which rank should play which part so that least moves: kept[r * n + p] is what rank r has already
- * of what part p needs (dpar_redistribute_kept counts it); rank_of[p] becomes the rank for part p,
- * all different, the sum of what is kept the greatest there is (the assignment problem, exact). n
- * <= 2^15, kept 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
-DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                  int64_t *scratch, dpar_why *why);
+/* How many rounds they need when in each round a rank sends at most one and receives at most one:
+ * the most that any rank sends or any receives (Koenig 1916); and, where round is not NULL, which
+ * round each goes in: round[k] in 0 .. *rounds - 1, no rank twice on a side. E_ARG when an edge is
+ * outside or a number negative; E_ROOM with *rounds written, round[] untouched, when the scratch is
+ * too small. The same on all ranks. O(n (senders + receivers)) at worst, O(n rounds) mostly. */
+DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
+                                          dpar_why *why);
 
 /* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
  * that says which box is outside, which two overlap, or how many elements no box has and which is
  * the first. Empty boxes are passed over. order: scratch of n numbers. O(n log n + pairs that
  * overlap in the dim where the boxes are thinnest). */
-DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                      int32_t n, int32_t *order, dpar_why *why);
+DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                    int32_t n, int32_t *order, dpar_why *why);
 
 /* ==== index/route.h ==== */
 
@@ -985,12 +842,13 @@ enum {
     DPAR_STEPS
 };
 /* "all-gather", ...; "?" for others. */
-DPAR_API const char *dpar_step_name(int32_t kind);
+DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
     int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
     int64_t elements;   /* that a rank receives, at most */
+    int64_t held;       /* that it holds at once, at most: what it has and what it gets, padded */
 } dpar_route_step;
 
 /* A place of the search; the caller's scratch. */
@@ -1001,6 +859,15 @@ typedef struct dpar_route_node {
     dpar_route_step step;
 } dpar_route_node;
 
+/* What is asked. Zero it and fill it in. */
+typedef struct dpar_route {
+    const dpar_layout *from, *to; /* on one mesh */
+    const int64_t *byte_cost;     /* of each mesh axis; NULL: 1 for each */
+    int64_t step_cost;            /* where something moves, 0..2^31 - 1 */
+    dpar_route_node *nodes;       /* scratch; 1,000 do for 4 axes and 3 dims, 20,000 for 5 and 4 */
+    int32_t node_room;
+} dpar_route;
+
 /* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
  * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
  * dim, and comes in as the innermost, as in DTensor. Where cuts are even, two axes may change roles
@@ -1008,87 +875,66 @@ typedef struct dpar_route_node {
  * same tiles (arXiv 2112.01075's collective permutes).
  *
  * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
- * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
+ * step_cost where something moves. Received: all-gather (n-1) x what a
  * rank has, all-to-all and reduce-scatter (n-1)/n of it with dim `to` padded to n equal parts,
  * all-reduce 2 (n-1)/n, SWAP and PERMUTE all of it, slices nothing; padded sizes. Exact (Dijkstra),
  * so never worse than a greedy or another search over these moves.
  *
- * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
- * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
- * layouts are not as above, E_NONE when no sequence does it. */
-DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
-                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
-                                int32_t room, int32_t *count, dpar_route_node *nodes,
-                                int32_t node_room, dpar_why *why);
+ * steps: room for `room` of them, *count how many there are. E_ROOM when they or the nodes are too
+ * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. */
+DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                            int32_t room, int32_t *count, dpar_why *why);
 /* The layout after a step. E_ARG when it cannot be made from here. */
-DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
-                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why);
-/* Elements that a rank holds at once at most while it takes the steps: what it has and what it
- * gets, padded sizes; -1 past 2^63 - 1. scratch: two layouts, the caller's. (Moved directly:
- * dpar_redistribute_peak.) O(steps x axes). */
-DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
-                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch);
+DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
+                                            const dpar_layout *goal, dpar_layout *after,
+                                            dpar_why *why);
 
 /* ==== index/flat.h ==== */
 
 /* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
  * of DDP and of the distributed optimizer, and which boxes an interval of such a buffer is. */
 
-/* ---- a flat parameter: FSDP1, ZeRO ---- */
-
-typedef struct dpar_flat {
-    int32_t ranks;
-    int64_t total; /* elements, parameters with the gaps between them */
-    int64_t shard; /* elements of a rank: total rounded up to whole shards */
-} dpar_flat;
-
-/* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements (FSDP1:
- * 16 bytes, or 1), and cuts the whole into equal shards, the last padded. start[i] receives where
- * each begins. E_ARG, E_RANGE with a sentence. Not collective. O(params). */
-DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
-                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
-
-/* What a rank has of one parameter. */
-typedef struct dpar_piece {
-    int64_t count;     /* elements */
-    int64_t in_param;  /* where they begin in the parameter, */
-    int64_t in_shard;  /* in the rank's shard, */
-    int64_t in_bucket; /* in the bucket (of a flat parameter: the whole), */
-    int64_t in_buffer; /* in the buffer */
-} dpar_piece;
-/* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
- * when there is none. O(1). */
-DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
-                             dpar_piece *piece);
-
 /* ---- buckets ---- */
 
-/* Parameters from the last to the first, as gradients become ready. Zero it and fill it in. */
+/* How parameters lie in a buffer and how that is cut. Zero it and fill it in.
+ * PyTorch's DDP: size 25 MiB / bytes of an element, first 1 MiB, nothing padded. Megatron's
+ * distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode), ranks: the
+ * data-parallel ones. A flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align (16 bytes,
+ * or 1): one bucket, of which each rank has an equal shard, the last padded. */
 typedef struct dpar_bucketing {
+    int32_t params;
+    int32_t ranks;        /* that share each bucket equally; 0: 1 */
+    const int64_t *numel; /* elements of each parameter */
     int64_t first; /* the first bucket is closed when it has as many elements; 0: as the others */
     int64_t size;  /* the others; 0: never, all in one */
     int64_t align; /* starts of parameters are multiples of it; 0: 1 */
     int64_t multiple; /* ends of buckets are multiples of lcm(ranks, multiple); 0: 1 */
-    int32_t ranks;    /* that share each bucket equally; 0: 1 */
+    int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
+                         the first on */
 } dpar_bucketing;
-/* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
-DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes);
-/* Megatron's distributed optimizer: starts at multiples of 64, ends of lcm(dp, 128); its
- * high-bandwidth mode has lcm(dp, 65536): set multiple. */
-DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks);
 
 typedef struct dpar_bucket {
     int64_t lo, hi; /* in the buffer, padding included: each rank has (hi - lo) / ranks of it */
     int64_t used;   /* elements, without the padding at its end: lo + used <= hi */
     int32_t first, last; /* parameters first <= i < last */
 } dpar_bucket;
-/* Fills start[0 .. params-1] and up to `room` buckets, in the buffer's order (that of the last
- * parameters first); *buckets is how many there are. Call with room 0 to count. E_ARG, E_RANGE with
- * a sentence. Not collective; equal on all ranks. O(params). */
-DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
-                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
-                                       int32_t room, int32_t *buckets, dpar_why *why);
-/* What one of `ranks` equal shares of a bucket has of a parameter. 0 when nothing. O(1). */
+/* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets, in the
+ * buffer's order; *buckets is how many there are. Call with room 0 to count. E_ARG, E_RANGE with a
+ * sentence. Not collective; equal on all ranks. O(params). */
+DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                       dpar_why *why);
+
+/* What a rank has of one parameter. */
+typedef struct dpar_piece {
+    int64_t count;     /* elements */
+    int64_t in_param;  /* where they begin in the parameter, */
+    int64_t in_shard;  /* in the rank's shard, */
+    int64_t in_bucket; /* in the bucket, */
+    int64_t in_buffer; /* in the buffer */
+} dpar_piece;
+/* What rank's one of `ranks` equal shares of a bucket has of a parameter at start, numel. 0, and
+ * nothing written, when nothing. O(1). */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
                                int64_t numel, int32_t rank, dpar_piece *piece);
 
@@ -1099,8 +945,8 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
  * `end` past the array is its end; 0 too where an extent is below 1, *at is negative or the
  * extents' product does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
  * elements. O(dims). */
-DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
-                                dpar_box *box);
+DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                            dpar_box *box);
 
 /* ==== index/heads.h ==== */
 
@@ -1116,14 +962,15 @@ typedef struct dpar_heads {
     int32_t ranks;   /* tensor parallel */
     int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less (what padding is) */
 } dpar_heads;
+enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or none, as Megatron */
 
 /* At least as many groups as ranks: groups are split by the rule, their queries with them. Fewer:
  * ranks are split among the groups, each rank has a copy of its group's key-value head and a share
- * of its queries. Where Megatron's divisibility holds, this is Megatron's. `strict`: where it does
- * not, E_DIVIDE with a sentence, as Megatron; otherwise only groups must divide queries. E_ARG.
- * O(1). */
+ * of its queries. Where Megatron's divisibility holds, this is Megatron's; where it does not,
+ * DPAR_HEADS_DIVIDE is E_DIVIDE with a sentence; by the other rules only groups must divide
+ * queries. E_ARG. O(1). */
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, int strict, dpar_why *why);
+                                     int32_t rule, dpar_why *why);
 
 typedef struct dpar_heads_share {
     int32_t query, queries; /* the first query head of a rank, and how many */
@@ -1131,37 +978,22 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
                                saves them; gradients of the others are added to its */
 } dpar_heads_share;
-/* All zero for a rank outside, and for one without heads (copies 0). O(1). */
-DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank);
-/* The most query heads, and key-value heads, of any rank: what the others are padded to. O(1). */
-DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups);
+/* All zero for a rank outside, and for one without heads (copies 0). The most of any rank, what
+ * the others are padded to: rank 0 has the most groups, and the most queries but for fewer groups
+ * than ranks, where the first rank of the last group has them. O(1). */
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
 /* Rows of the fused query-key-value weight that a rank has. */
 enum {
     DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
     DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
 };
-/* The n-th run of rows [*lo, *hi), in order and as long as they are; 0 past the last (at most
- * three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * O(1). */
-DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                          int32_t n, int64_t *lo, int64_t *hi);
-
-/* DeepSpeed's sharding of `size` columns: with heads > 0 that divide size, whole heads by EVEN;
- * else units of `grain` by EVEN, what is left over to the last rank. Elements of a rank; -1 for
- * arguments that make no sense. O(1). */
-DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
-                                 int32_t rank);
-
-/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
- * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
- * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
- * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
- * in parts, or the counts pass 2^63. O(ranks). */
-DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                         int32_t rank, int64_t width, int64_t *send,
-                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                         dpar_why *why);
+/* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
+ * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
+ * Columns in the way of DeepSpeed: whole heads, or units of a grain, by EVEN, what is left of the
+ * columns to the last rank. O(1). */
+DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                             int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
 
@@ -1210,8 +1042,7 @@ DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int3
 /* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
  * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
  * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
- * of documents whose lengths 2 ranks divide (dpar_packed_pad); others are cut unevenly, nothing is
- * lost. */
+ * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost. */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
@@ -1219,15 +1050,11 @@ typedef struct dpar_packed {
 /* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
-/* Lengths rounded up to multiples of `multiple` (2 ranks for ZIGZAG): padded[0 .. docs] receives
- * the new ends; empty documents stay empty. E_ARG, E_RANGE with a sentence. O(docs). */
-DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
-                                     int64_t *padded, dpar_why *why);
 /* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
  * entries: the rank's own cumulative lengths. 0 for a rank outside. O(docs). */
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 /* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
-DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local);
+DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
 /* The runs of a rank in order: begin with a zeroed cursor; 1, and tokens [*first, *first + *count)
  * of document *doc, or 0 at the end. O(1) each, and O(docs) over all. */
 typedef struct dpar_packed_cursor {
@@ -1246,8 +1073,8 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
  * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
  * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
  * sentence when ranks do not divide units. O(units log(units)). */
-DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
-                                       int32_t *owner, int64_t *order, dpar_why *why);
+DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
+                                          int32_t *owner, int64_t *order, dpar_why *why);
 
 /* ---- contiguous slices ---- */
 
@@ -1258,13 +1085,12 @@ typedef struct dpar_varlen {
     int64_t longest_q, longest_k; /* of its documents: what kernels ask for */
     int32_t first, docs;
 } dpar_varlen;
-/* Rank's slice of ends[docs] tokens by CHUNK. causal: keys end with the slice; else with its last
- * document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative lengths of the
- * queries and keys of the documents that it meets, from 0 on: the arguments of a variable-length
- * attention. Empty documents in between are kept. E_ARG with a sentence. O(docs). */
-DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
-                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
-                                       int64_t *k_ends, dpar_why *why);
+/* Rank's slice of all tokens by CHUNK, whatever p->rule is. causal: keys end with the slice; else
+ * with its last document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative
+ * lengths of the queries and keys of the documents that it meets, from 0 on: the arguments of a
+ * variable-length attention. Empty documents in between are kept. E_ARG: no such rank. O(docs). */
+DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 /* ==== index/window.h ==== */
 
@@ -1277,7 +1103,8 @@ enum {
     DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
                                   linear, 4 cubic, any even number; beyond the ends the last input
                                 */
-    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: the keys of query y, dpar_window_start; dilation
+    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: query y sees `kernel` keys, `dilation` apart,
+                                   centred, moved inward at the ends of its dilation group; dilation
                                    to 4096. Round a periodic
                                   dim it is a convolution padded by dilation (kernel / 2) */
 };
@@ -1298,45 +1125,6 @@ typedef struct dpar_window {
  * does not fit, and for an interpolation, which has as many as one likes. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
-/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
- * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
-DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                       dpar_why *why);
-/* Below, v is one that dpar_window_check takes. The outputs that go with inputs [lo, hi) of n:
- * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
- * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1);
-/* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
- * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
- * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
-DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                               int64_t y1, int64_t *lo, int64_t *hi);
-/* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
- * them alone; of a neighbourhood with dilation, where these lie in between others, without those
- * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
- * dpar_window_reads. */
-DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1);
-/* dpar_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
- * y1 - 1 > 2^61 / stride. */
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi);
-/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
- * y1 - 1 > 2^61. */
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi);
-/* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the
- * block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic. Without outputs
- * both are 0. 0 <= own_lo <= own_hi <= inputs. */
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high);
-/* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
- * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
- * the kernel or i is outside. Only keys and values need a halo. */
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i);
 
 /* ==== index/halo.h ==== */
 
@@ -1384,12 +1172,12 @@ typedef struct dpar_halo {
     uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
     uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
-     * cells; dims between them are levels. dpar_halo_edge says how they meet. */
+     * cells; dims between them are levels. Below is how they meet. */
     int32_t cube; /* 1: it is one */
     /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
      * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
      * with one or three quarter turns u's halo gets v's points. This is the other field's halo, for
-     * dpar_halo_begin alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
+     * dpar_halo_first alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
      * no windows, points of y and x exchanged, widths of its own. NULL: the field is alone. */
     const struct dpar_halo *partner;
     /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
@@ -1405,7 +1193,8 @@ typedef struct dpar_halo {
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
      * rule that leaves blocks in one piece. NULL: outputs go with their inputs
-     * (dpar_window_owned). Dims without window: as the inputs. The caller's, as long as this. */
+     * (those whose stride y falls inside the block; transposed: y / stride; interpolation:
+     * y inputs / outputs). Dims without window: as the inputs. The caller's, as long as this. */
     const dpar_layout *outputs;
 } dpar_halo;
 
@@ -1432,7 +1221,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
  * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
  * them, and so on; of a star without edges and corners, where nothing arrives. At most 2 a dim,
@@ -1444,7 +1233,7 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
-/* The walk over one rank's transfers: begin, then next until 0. `h` is read on the way. */
+/* The walk over one rank's transfers: first, then next until 0. `h` is read on the way. */
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
     DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
@@ -1482,7 +1271,7 @@ typedef struct dpar_halo_walk {
  * from the partner's array into this one's halo, and the sender's side counts there. A step costs
  * O(dims x axes); a list O(its transfers x dims), with windows and for the sender also O(blocks of
  * the dims). Fields of vectors: `turn` of the transfer. */
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer, or 0 at the end. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
@@ -1506,10 +1295,6 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
  * the face there have an image, its border too: where it is a third face's it comes from there,
  * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
  * corners two would be nobody's. */
-enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
-/* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
- * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */
-DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* ==== index/halo_show.h ==== */
 
@@ -1525,13 +1310,17 @@ typedef struct dpar_halo_picture {
     const char *title;     /* printable ASCII; NULL: none */
 } dpar_halo_picture;
 
+/* What a picture is drawn as. */
+enum { DPAR_HALO_SVG };
+
 /* SVG: blocks with their rank's number; the rank's own block framed, its halo around it, dashed, in
  * the colour of the rank that each piece comes from, and in the same colour the cells that it is a
  * copy of, with an arrow; a table of peers: pieces and bytes received and sent. Pieces over a fold
  * or round an end lie where their cells are in the grid, and where they arrive. Grids of more than
  * 4096 blocks show the rank's peers alone. Valid XML, no script, no font but sans-serif. E_ARG with
- * a sentence: no such rank or dim, a rank without points. O(blocks + transfers). */
-DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p, dpar_why *why);
+ * a sentence: no such rank, dim or format, a rank without points. O(blocks + transfers). */
+DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
+                                    dpar_why *why);
 
 /* ==== index/sampler.h ==== */
 
@@ -1547,68 +1336,51 @@ enum {
                           are exact, and collectives must stop after dpar_sampler_common samples */
 };
 
-/* A value. Positions first, first + 1, ... of an epoch's order are dealt to the ranks in turn,
- * `run` at a time. The order is the caller's: 0, 1, 2, ..., or an array that dpar_randperm filled,
- * or a dpar_permutation. */
+/* Zero it, fill it in, and let dpar_sampler_init judge it. Positions first, first + 1, ... of an
+ * epoch's order are dealt to the ranks in turn, `run` at a time.
+ * torch: rest, count, ranks. Megatron: run = micro-batch, DROP, or EXACT for drop_last=False. To
+ * resume, also on another number of ranks: first = the positions consumed so far (what
+ * dpar_sampler_consumed says); on the same number it goes on exactly as it would have. */
 typedef struct dpar_sampler {
     int32_t rest;  /* DPAR_SAMPLES_PAD, ... */
     int32_t ranks; /* that read: the data-parallel ones, not all */
-    int64_t count; /* samples of an epoch */
+    int64_t count; /* samples of an epoch, 0..2^62 */
     int64_t first; /* already consumed, by all ranks together */
-    int64_t
-        run; /* 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it (Megatron) */
+    int64_t run;   /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
+    int32_t shuffle; /* 1: dpar_sampler_at gives what lies at a position in an order of `seed` and
+                        `epoch` that needs no memory, the same on every machine (a Feistel network;
+                        not for secrets). 0: the position; the order is the caller's: 0, 1, 2, ...,
+                        or an array that dpar_sampler_shuffle filled */
+    int32_t low, high; /* private */
+    uint64_t seed, epoch;
+    uint64_t key; /* private */
 } dpar_sampler;
 
-/* torch: rest, count, ranks, run 1, consumed 0. Megatron: run = micro-batch, DROP, or EXACT for
- * drop_last=False. To resume, also on another number of ranks: the positions consumed so far (what
- * dpar_sampler_consumed says); on the same number it goes on exactly as it would have. E_ARG with a
- * sentence; *s is written on success only. Not collective. O(1). */
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
-                                       int64_t run, int64_t consumed, dpar_why *why);
+/* E_ARG, E_RANGE with a sentence; *s is written on success only. Not collective. O(1). */
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
 /* Samples that `rank` reads: never fewer than a later rank. 0 outside. O(1). */
 DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
 /* What every rank reads in whole runs: collectives that each sample or batch needs are safe so far.
  * After that some ranks have a shorter batch or none: the hang of a last, partial batch. O(1). */
 DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
-/* The position, 0..count-1, of the k-th sample that `rank` reads; -1 past its last. O(1). */
+/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there; -1
+ * past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
 /* Positions consumed when each rank has read k samples, k a multiple of run (or all it has): what a
  * checkpoint must remember. At most count. -1 for another k. O(1). */
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k);
 
-/* ---- torch's random numbers ---- */
-
-/* MT19937, the generator of C++'s std::mt19937 and of torch on the CPU. 2.5 KB, the caller's. */
+/* The order of an epoch in torch, bit for bit: torch.randperm(count) on the CPU after
+ * manual_seed(seed), into order[0 .. count-1]: below 214748364 elements Fisher-Yates with a 32-bit
+ * draw each, from there on inside out with 64-bit draws, of MT19937, the generator of C++'s
+ * std::mt19937. DistributedSampler's seed for an epoch is seed + epoch; only the low 32 bits count.
+ * scratch: the generator's state. E_ARG with a sentence for a negative count. O(count). */
 typedef struct dpar_mt19937 {
-    uint32_t word[624];
-    int32_t at; /* of the next word; 624: make new ones */
+    uint32_t word[624]; /* private, as all of it; 2.5 KB, the caller's */
+    int32_t at;         /* of the next word; 624: make new ones */
 } dpar_mt19937;
-/* As torch.Generator().manual_seed(seed): only the low 32 bits count. DistributedSampler's seed for
- * an epoch is seed + epoch. */
-DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed);
-/* The next 32 bits. */
-DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g);
-/* torch.randperm(count, generator=g) on the CPU, into order[0 .. count-1]: below 214748364 elements
- * Fisher-Yates with a 32-bit draw each, from there on inside out with 64-bit draws. E_ARG with a
- * sentence for a negative count. O(count). */
-DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why);
-
-/* ---- a shuffle without memory ---- */
-
-/* A permutation of 0..count-1, the same on every machine: a Feistel network over the next power of
- * two, walked until it is inside. Not for secrets. */
-typedef struct dpar_permutation {
-    int64_t count;
-    uint64_t key;
-    int32_t low, high; /* bits of the two halves */
-} dpar_permutation;
-/* Different (seed, epoch) give different orders. count 0..2^62. E_ARG, E_RANGE with a sentence. */
-DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
-                                           uint64_t epoch, dpar_why *why);
-/* What lies at position i, and where value v lies; -1 outside 0..count-1. O(1): fewer than two
- * walks on average. */
-DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i);
-DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v);
+DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_t seed,
+                                          dpar_mt19937 *scratch, dpar_why *why);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -1852,6 +1624,13 @@ DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t typ
     return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
 
+/* ==== base/inner.h ==== */
+
+/* inner - private: what the rooms above use of base. */
+
+/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
+DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
+
 /* ==== base/real.h ==== */
 
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
@@ -2007,6 +1786,84 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
     return k;
 }
 
+/* ==== index/inner.h ==== */
+
+/* inner - private: what the modules of index, and the rooms above, use of one another beyond what is
+ * public. */
+
+/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
+ * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
+ * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
+ * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
+DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
+                                            int32_t *parts);
+/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
+ */
+DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
+
+/* The same ranks at the same coordinates, whatever the names? */
+DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
+/* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
+ * quick as O(axes^2) for nested strides. */
+DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
+
+/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
+ * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
+ * shard the dim do not matter. O(axes). */
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                                int64_t *hi);
+/* How many ranks hold each element: the product of the axes that do not shard. */
+DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
+
+/* A flat parameter of FSDP1. */
+typedef struct dpari_flat {
+    int32_t ranks;
+    int64_t total; /* elements, parameters with the gaps between them */
+    int64_t shard; /* elements of a rank: total rounded up to whole shards */
+} dpari_flat;
+/* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements, and
+ * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
+ * E_RANGE with a sentence. O(params). */
+DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+/* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
+ * when there is none. O(1). */
+DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece);
+/* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
+DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
+
+/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
+ * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
+ * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
+ * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
+ * in parts, or the counts pass 2^63. O(ranks). */
+DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                           int32_t rank, int64_t width, int64_t *send,
+                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                           dpar_why *why);
+
+/* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
+ * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
+ * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1);
+/* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
+ * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
+ * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
+DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi);
+/* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
+ * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
+ * y1 - 1 > 2^61 / stride. */
+DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi);
+/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
+ * y1 - 1 > 2^61. */
+DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi);
+
 /* ==== index/reach.h ==== */
 
 /* reach - private: what the walk over a halo's transfers asks about points and their owners. */
@@ -2015,6 +1872,11 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
 /* Does nothing arrive outside of two dims? */
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
+enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
+/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a
+ * vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
+ * face or edge. */
+DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 #elif DPAR_VERSION != 200
 #error two dpar.h of different versions in one unit: take all headers from one release
@@ -2026,6 +1888,49 @@ DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
     !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
 #define DPAR_INDEX_IMPLEMENTATION_DONE
+
+/* ==== base/inner.h ==== */
+
+/* What both boxes hold, into *out (may be one of them). 0 when that is empty or the dims differ;
+ * then *out is untouched. O(dims). */
+DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+
+/* ==== index/inner.h ==== */
+
+/* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
+DPARI_API int64_t dpari_split_most(const dpar_split *s);
+/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
+ * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
+DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
+
+/* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
+ * O(axes). */
+DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
+/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
+DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
+/* Cuts by the axes in that order. */
+DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
+
+/* kept[r * n + p] is what rank r has already of what part p needs; rank_of[p] becomes the rank for
+ * part p, all different, the sum of what is kept the greatest there is (exact). n <= 2^15, kept
+ * 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
+DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                            int64_t *scratch, dpar_why *why);
+
+/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
+ * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
+DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                         dpar_why *why);
+/* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
+ * them alone; of a neighbourhood with dilation, where these lie in between others, without those
+ * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
+ * dpari_window_reads. */
+DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1);
+/* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
+ * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
+ * the kernel or i is outside. Only keys and values need a halo. */
+DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
 
 /* ==== index/reach.h ==== */
 
@@ -2135,7 +2040,7 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box)
     return n;
 }
 
-DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both;
     int32_t d;
@@ -2155,7 +2060,7 @@ DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *
     return 1;
 }
 
-DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner)
+DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     int32_t d;
     if (outer->dims != inner->dims) {
@@ -2676,10 +2581,35 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
-/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
-static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
+static dpar_status dpari_mesh_full(dpar_why *why)
 {
-    size_t n = dpari_length(name);
+    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
+}
+
+static int dpari_mesh_between(char c)
+{
+    return c == ' ' || c == ',' || c == '-';
+}
+
+/* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
+static size_t dpari_mesh_word(const char **at)
+{
+    const char *s = *at;
+    size_t n = 0;
+    while (dpari_mesh_between(*s)) {
+        s++;
+    }
+    *at = s;
+    while (s[n] != 0 && !dpari_mesh_between(s[n]) && n < 32) {
+        n++;
+    }
+    return n;
+}
+
+/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
+static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
+                                   dpar_why *why)
+{
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
         return dpari_say_word(DPAR_E_ARG, why,
@@ -2687,7 +2617,7 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dp
                               (int64_t)n, 0, 0, 0);
     }
     for (k = 0; k < i; k++) {
-        if (dpari_same(m->axis[k].name, name)) {
+        if (dpari_spells(name, n, m->axis[k].name)) {
             return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
                                   i, 0, 0);
         }
@@ -2696,43 +2626,67 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dp
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                    const int32_t *sizes, int32_t order, int32_t ranks,
-                                    dpar_why *why)
+/* A mesh while its axes are listed. */
+typedef struct dpari_mesh_list {
+    dpar_mesh mesh;
+    int32_t ranks, unknown; /* the axis whose size is -1, or -1 */
+} dpari_mesh_list;
+
+static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 {
-    dpar_mesh m;
-    dpar_status st;
-    int32_t i, unknown = -1;
-    if (axes < 0 || axes > DPAR_MAX_AXES || ranks < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh has 0 to 8 axes, not #; ranks=#", axes, ranks, 0,
-                         0);
-    }
-    dpari_zero(&m, sizeof(m));
-    m.axes = axes;
-    for (i = 0; i < axes; i++) {
-        if (sizes[i] < 1 && (sizes[i] != -1 || unknown >= 0 || ranks == 0)) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  "axis '@' has size #: sizes are at least 1, and one may be -1 "
-                                  "where the number of ranks is given",
-                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
-        }
-        unknown = sizes[i] == -1 ? i : unknown;
-        m.axis[i].size = sizes[i];
-        st = dpari_mesh_name(&m, i, names[i], why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-    }
-    st = dpari_mesh_infer(&m, unknown, ranks, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_mesh_strides(&m, order);
-    *mesh = m;
-    return DPAR_OK;
+    dpari_zero(l, sizeof(*l));
+    l->ranks = ranks;
+    l->unknown = -1;
 }
 
-DPAR_API int dpar_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
+static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_t n, int32_t size,
+                                     dpar_why *why)
+{
+    dpar_mesh *m = &l->mesh;
+    if (m->axes == DPAR_MAX_AXES) {
+        return dpari_mesh_full(why);
+    }
+    if (size < 1 && (size != -1 || l->unknown >= 0 || l->ranks == 0)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "axis '@' has size #: sizes are at least 1, and one may be -1 where "
+                              "the number of ranks is given",
+                              name, n, size, 0, 0, 0);
+    }
+    l->unknown = size == -1 ? m->axes : l->unknown;
+    m->axis[m->axes].size = size;
+    return dpari_mesh_name(m, m->axes++, name, n, why);
+}
+
+static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
+                                     dpar_why *why)
+{
+    dpar_status st;
+    if (l->ranks < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
+                         l->ranks, 0, 0, 0);
+    }
+    st = dpari_mesh_infer(&l->mesh, l->unknown, l->ranks, why);
+    if (st == DPAR_OK) {
+        dpari_mesh_strides(&l->mesh, order);
+        *mesh = l->mesh;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
+                                    int32_t order, int32_t ranks, dpar_why *why)
+{
+    dpari_mesh_list l;
+    dpar_status st = DPAR_OK;
+    size_t n;
+    dpari_mesh_start(&l, ranks);
+    for (; st == DPAR_OK && (n = dpari_mesh_word(&names)) > 0; names += n) {
+        st = dpari_mesh_append(&l, names, n, *sizes++, why);
+    }
+    return st == DPAR_OK ? dpari_mesh_finish(&l, order, mesh, why) : st;
+}
+
+DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
     if (a->axes != b->axes || a->offset != b->offset) {
@@ -2845,7 +2799,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh)
+DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -2873,12 +2827,6 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     return 1;
 }
 
-DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
-{
-    int32_t coord[DPAR_MAX_AXES];
-    return axis >= 0 && axis < mesh->axes && dpar_mesh_coords(mesh, rank, coord) ? coord[axis] : -1;
-}
-
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 {
     int32_t i, rank = mesh->offset;
@@ -2894,11 +2842,12 @@ DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap)
 {
-    int32_t at = dpar_mesh_coord(mesh, rank, axis), size;
+    int32_t coord[DPAR_MAX_AXES], at, size;
     int64_t to;
-    if (at < 0) {
+    if (axis < 0 || axis >= mesh->axes || !dpar_mesh_coords(mesh, rank, coord)) {
         return -1;
     }
+    at = coord[axis];
     size = mesh->axis[axis].size;
     if (wrap) {
         to = (at + steps % size + size) % size;
@@ -2919,11 +2868,6 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
         n *= which >> i & 1u ? mesh->axis[i].size : 1;
     }
     return n;
-}
-
-DPAR_API int32_t dpar_mesh_group_count(const dpar_mesh *mesh, uint32_t which)
-{
-    return dpar_mesh_group_size(mesh, ~which);
 }
 
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
@@ -2956,57 +2900,7 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
     return index;
 }
 
-DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank)
-{
-    return dpar_mesh_group_index(mesh, ~which, rank);
-}
-
-DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group)
-{
-    return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
-}
-
-/* Members before the i-th that lie on its node. */
-static int32_t dpari_mesh_mates(const dpar_mesh *mesh, uint32_t which, int32_t rank,
-                                int32_t per_node, int32_t i)
-{
-    int32_t k, mates = 0, node = dpar_mesh_group_member(mesh, which, rank, i) / per_node;
-    for (k = 0; k < i; k++) {
-        mates += dpar_mesh_group_member(mesh, which, rank, k) / per_node == node;
-    }
-    return mates;
-}
-
-DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
-                                    int32_t per_node, int32_t *nodes, int32_t *most)
-{
-    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0, member, before = -1;
-    int ascend = 1;
-    *nodes = 0;
-    *most = 0;
-    if (per_node < 1 || dpar_mesh_group_index(mesh, which, rank) < 0) {
-        return;
-    }
-    for (i = 0; i < n; i++, before = member) {
-        int32_t node;
-        member = dpar_mesh_group_member(mesh, which, rank, i);
-        node = member / per_node;
-        ascend = ascend && member >= before;
-        /* while members ascend those of a node are neighbours here */
-        here = ascend ? (node == last ? here + 1 : 1)
-                      : dpari_mesh_mates(mesh, which, rank, per_node, i) + 1;
-        *nodes += here == 1;
-        *most = here > *most ? here : *most;
-        last = node;
-    }
-}
-
 /* ---- algebra -------------------------------------------------------------------------------- */
-
-static dpar_status dpari_mesh_full(dpar_why *why)
-{
-    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
-}
 
 /* Appends an axis; the name may come with a digit behind it. */
 static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t size,
@@ -3079,8 +2973,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                       const char *name, dpar_why *why)
+/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
+ * the next size times the next stride; E_DIVIDE otherwise. */
+DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                        const char *name, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
@@ -3100,7 +2996,8 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
         }
     }
     for (i = 0; i < m.axes && st == DPAR_OK; i++) { /* later axes may have the name too */
-        st = dpari_mesh_name(&m, i, i == at ? name : m.axis[i].name, why);
+        const char *called = i == at ? name : m.axis[i].name;
+        st = dpari_mesh_name(&m, i, called, dpari_length(called), why);
     }
     if (st == DPAR_OK) {
         *out = m;
@@ -3108,20 +3005,23 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                         int32_t n, const char *const *names, const int32_t *sizes,
-                                         int32_t order, dpar_why *why)
+/* One axis becomes several, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST
+ * these are hierarchical groups: level k has the product of the sizes before it as its stride. */
+DPARI_FN dpar_status dpari_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
+                                          const char *names, const int32_t *sizes, int32_t order,
+                                          dpar_why *why)
 {
     dpar_mesh m;
-    int32_t i;
+    int32_t i, n;
     dpar_status st;
     if (axis < 0 || axis >= mesh->axes) {
         return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
     }
-    st = dpar_mesh_init(&m, n, names, sizes, order, mesh->axis[axis].size, why);
+    st = dpar_mesh_init(&m, names, sizes, order, mesh->axis[axis].size, why);
     if (st != DPAR_OK) {
         return st;
     }
+    n = m.axes;
     if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
@@ -3138,7 +3038,7 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
     m.size = mesh->size;
     m.offset = mesh->offset;
     for (i = 0; i < m.axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_name(&m, i, m.axis[i].name, why);
+        st = dpari_mesh_name(&m, i, m.axis[i].name, dpari_length(m.axis[i].name), why);
     }
     if (st == DPAR_OK) {
         *out = m;
@@ -3146,8 +3046,9 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
-                                         dpar_why *why)
+/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
+DPARI_FN dpar_status dpari_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh,
+                                          const int32_t *perm, dpar_why *why)
 {
     dpar_mesh m = *mesh;
     uint32_t seen = 0;
@@ -3164,7 +3065,9 @@ DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, 
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
+/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
+ * axes of size 1 dropped. */
+DPARI_FN dpar_status dpari_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
 {
     dpar_mesh m;
     int32_t i;
@@ -3192,7 +3095,7 @@ typedef struct dpari_rows {
     int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
 } dpari_rows;
 
-static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
+DPARI_FN void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 {
     int32_t i, n = 0;
     for (i = 0; i < mesh->axes; i++) {
@@ -3210,7 +3113,7 @@ static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 
 /* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
  * when it is one alone, else -1. */
-static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
+DPARI_FN int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
 {
     int32_t i, only = -1, used = 0;
     for (i = outer->n - 1; i >= 0; i--) {
@@ -3225,7 +3128,7 @@ static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t 
 }
 
 /* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
-static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
+DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
 {
     char with[16];
     size_t n;
@@ -3245,7 +3148,7 @@ static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner,
 /* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
  * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
  * they take coordinate k. */
-DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
+DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
                                                 const dpar_mesh *inner, int32_t axis,
                                                 int64_t *reach, dpar_why *why)
 {
@@ -3284,8 +3187,13 @@ DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                       const dpar_mesh *inner, dpar_why *why)
+/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
+ * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
+ * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
+ * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
+ * digit added. */
+DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
+                                        const dpar_mesh *inner, dpar_why *why)
 {
     dpar_mesh m;
     dpari_rows rows;
@@ -3323,8 +3231,11 @@ DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                          dpar_why *why)
+/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
+ * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
+ * "g0", "g1", ... */
+DPARI_FN dpar_status dpari_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
+                                           dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
     int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];
@@ -3354,118 +3265,63 @@ DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh,
 
 /* ---- other ways to make one ----------------------------------------------------------------- */
 
-/* One word of an order string: its end; a '-' or the NUL. */
-static size_t dpari_mesh_word(const char *order)
-{
-    size_t n = 0;
-    while (order[n] != 0 && order[n] != '-' && n < 32) {
-        n++;
-    }
-    return n;
-}
-
-static int32_t dpari_mesh_named(int32_t axes, const char *const *names, const char *word, size_t n)
+/* The place of a word in a list of names; -1: it is not there. */
+static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
 {
     int32_t i;
-    for (i = 0; i < axes; i++) {
-        if (dpari_spells(word, n, names[i])) {
+    size_t n, k;
+    for (i = 0; (n = dpari_mesh_word(&names)) > 0; i++, names += n) {
+        for (k = 0; n == length && k < n && names[k] == word[k]; k++) {
+        }
+        if (n == length && k == n) {
             return i;
         }
     }
     return -1;
 }
 
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32_t axes,
-                                       const char *const *names, const int32_t *sizes,
-                                       int32_t ranks, int32_t offset, dpar_why *why)
+DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
+                                       const int32_t *sizes, int32_t ranks, dpar_why *why)
 {
-    const char *name[DPAR_MAX_AXES];
-    int32_t size[DPAR_MAX_AXES], n = 0, i;
+    const char *word;
     uint32_t used = 0;
-    dpar_mesh m;
-    dpar_status st;
-    size_t length;
-    if (axes > DPAR_MAX_AXES) {
-        return dpari_mesh_full(why);
-    }
-    for (; *order != 0; order += length + (order[length] == '-')) {
-        length = dpari_mesh_word(order);
-        i = dpari_mesh_named(axes, names, order, length);
-        if (i < 0 || (used >> i & 1u)) {
-            return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
-                                  i < 0 ? "'@' of the order has no size"
-                                        : "'@' is in the order twice",
-                                  order, length, 0, 0, 0, 0);
+    int32_t i;
+    size_t n;
+    dpari_mesh_list l;
+    dpar_status st = DPAR_OK;
+    dpari_mesh_start(&l, ranks);
+    for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
+        i = dpari_mesh_named(names, order, n);
+        if (i < 0) {
+            return dpari_say_word(DPAR_E_UNKNOWN, why, "'@' of the order has no size", order, n, 0,
+                                  0, 0, 0);
+        }
+        if (i >= DPAR_MAX_AXES) {
+            return dpari_mesh_full(why);
+        }
+        if (used >> i & 1u) {
+            return dpari_say_word(DPAR_E_ARG, why, "'@' is in the order twice", order, n, 0, 0, 0,
+                                  0);
         }
         used |= (uint32_t)1 << i;
-        name[n] = names[i];
-        size[n++] = sizes[i];
+        st = dpari_mesh_append(&l, order, n, sizes[i], why);
     }
-    for (i = 0; i < axes; i++) {
-        if ((used >> i & 1u) == 0 && sizes[i] != 1) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order",
-                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
+    for (i = 0, word = names; st == DPAR_OK && (n = dpari_mesh_word(&word)) > 0; i++, word += n) {
+        if (i < DPAR_MAX_AXES && (used >> i & 1u)) {
+            continue;
         }
-        if ((used >> i & 1u) == 0) {
-            name[n] = names[i];
-            size[n++] = 1;
+        if (sizes[i] != 1) {
+            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order", word,
+                                  n, sizes[i], 0, 0, 0);
         }
+        st = dpari_mesh_append(&l, word, n, 1, why);
     }
-    st = dpar_mesh_init(&m, n, name, size, DPAR_FIRST_FASTEST, ranks, why);
-    if (st == DPAR_OK && (offset < 0 || offset > INT32_MAX - m.size)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "# ranks from # on: the first is at least 0, the last below 2^31 - 1",
-                         m.size, offset, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        m.offset = offset;
-        *mesh = m;
-    }
-    return st;
+    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_FIRST_FASTEST, mesh, why) : st;
 }
 
-/* "name.node" into a buffer of an axis name. */
-static dpar_status dpari_mesh_node_name(char *to, const char *name, dpar_why *why)
-{
-    static const char node[] = ".node";
-    size_t n = dpari_length(name), i;
-    if (n + sizeof(node) > sizeof(((dpar_axis *)NULL)->name)) {
-        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' is too long for '.node' behind it",
-                              name, n, 0, 0, 0, 0);
-    }
-    for (i = 0; i < n; i++) {
-        to[i] = name[i];
-    }
-    for (i = 0; i < sizeof(node); i++) {
-        to[n + i] = node[i];
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_mesh_hybrid(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                      const int32_t *slow, const int32_t *fast, dpar_why *why)
-{
-    char text[DPAR_MAX_AXES / 2][sizeof(((dpar_axis *)NULL)->name)];
-    const char *name[DPAR_MAX_AXES];
-    int32_t size[DPAR_MAX_AXES], i;
-    if (axes < 0 || 2 * axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# axes: a hybrid mesh has at most #", axes,
-                         DPAR_MAX_AXES / 2, 0, 0);
-    }
-    for (i = 0; i < axes; i++) {
-        dpar_status st = dpari_mesh_node_name(text[i], names[i], why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        name[i] = text[i];
-        size[i] = slow[i];
-        name[axes + i] = names[i];
-        size[axes + i] = fast[i];
-    }
-    return dpar_mesh_init(mesh, 2 * axes, name, size, DPAR_LAST_FASTEST, 0, why);
-}
-
-DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
+/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
+ */
+static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
 {
     int32_t i, k;
     for (i = 0; i < a->axes; i++) {
@@ -3486,16 +3342,15 @@ DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpa
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int32_t axes,
-                                    const char *const *names, const int32_t *sizes, int32_t order,
-                                    dpar_why *why)
+DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
+                                    const int32_t *sizes, int32_t order, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
     int32_t i;
     dpar_status st = dpari_mesh_chain(mesh, UINT32_MAX, &one, why);
     if (st == DPAR_OK) {
-        st = dpar_mesh_init(&m, axes, names, sizes, order, mesh->size, why);
+        st = dpar_mesh_init(&m, names, sizes, order, mesh->size, why);
     }
     if (st != DPAR_OK) {
         return st;
@@ -3504,7 +3359,7 @@ DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int3
     for (i = 0; i < m.axes; i++) {
         m.axis[i].stride *= one.stride;
     }
-    st = dpar_mesh_agree(mesh, &m, why);
+    st = dpari_mesh_agree(mesh, &m, why);
     if (st == DPAR_OK) {
         *view = m;
     }
@@ -3713,7 +3568,7 @@ static void dpari_dims_search(dpari_dims *s, int32_t n)
     }
 }
 
-DPAR_API dpar_status dpar_dims_create(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
+DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
 {
     dpari_dims s;
     dpar_status st;
@@ -3743,8 +3598,8 @@ DPAR_API dpar_status dpar_dims_create(int32_t ranks, int32_t dims, int32_t *part
 
 /* ---- ordered factorisations ---- */
 
-DPAR_API dpar_status dpar_grid_next(int32_t ranks, int32_t dims, const int32_t *room,
-                                    int32_t *parts)
+DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
+                                            int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -3982,9 +3837,10 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                           dims, cells, ranks);
 }
 
-DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                   uint32_t periodic, const int32_t *parts, int64_t *cut,
-                                   dpar_why *why)
+/* The cut of a grid over parts that are all given. */
+DPARI_FN dpar_status dpari_cart_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                    uint32_t periodic, const int32_t *parts, int64_t *cut,
+                                    dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int64_t sum = 0, face = 0;
@@ -4094,7 +3950,7 @@ DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int6
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* dpar_cart_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -4111,14 +3967,19 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_grid_create(int32_t ranks, int32_t dims, const int64_t *cells,
-                                      const int64_t *weight, uint32_t periodic, int32_t *parts,
-                                      int64_t *cut, dpar_why *why)
+DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
+                                      dpar_why *why)
 {
-    if (ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", ranks, 0, 0, 0);
+    const int64_t *weight = NULL;
+    int32_t d;
+    if (grid->ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", grid->ranks, 0, 0, 0);
     }
-    return dpari_grid_solve(0, ranks, dims, cells, weight, periodic, parts, cut, why);
+    for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
+        weight = grid->weight[d] != 0 ? grid->weight : weight;
+    }
+    return dpari_grid_solve(0, grid->ranks, grid->dims, grid->cells, weight, grid->periodic, parts,
+                            cut, why);
 }
 
 /* ---- Cartesian topology ---- */
@@ -4162,7 +4023,9 @@ static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
     return c >= 0 && c < n ? (int32_t)c : -1;
 }
 
-DPAR_API int32_t dpar_cart_rank(const dpar_cart *cart, const int32_t *coord)
+/* The rank at coord[0 .. dims-1]; periodic coordinates wrap. DPAR_PROC_NULL where one is outside an
+ * open axis. */
+DPARI_FN int32_t dpari_cart_rank(const dpar_cart *cart, const int32_t *coord)
 {
     int32_t d, rank = 0;
     for (d = 0; d < cart->dims; d++) {
@@ -4175,7 +4038,8 @@ DPAR_API int32_t dpar_cart_rank(const dpar_cart *cart, const int32_t *coord)
     return rank;
 }
 
-DPAR_API dpar_status dpar_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
+/* coord[0 .. dims-1] of a rank. E_ARG when the rank is outside. */
+DPARI_FN dpar_status dpari_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
 {
     int32_t d;
     if (rank < 0 || rank >= cart->size) {
@@ -4188,11 +4052,12 @@ DPAR_API dpar_status dpar_cart_coords(const dpar_cart *cart, int32_t rank, int32
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                     int32_t *source, int32_t *dest)
+/* MPI_Cart_shift. `by` may be negative or larger than the axis. */
+DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
+                                      int32_t *source, int32_t *dest)
 {
     int32_t coord[DPAR_MAX_DIMS], here, from, to, d, stride = 1;
-    if (axis < 0 || axis >= cart->dims || dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (axis < 0 || axis >= cart->dims || dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     for (d = axis + 1; d < cart->dims; d++) {
@@ -4206,12 +4071,13 @@ DPAR_API dpar_status dpar_cart_shift(const dpar_cart *cart, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                   dpar_cart *sub, int32_t *sub_rank, int32_t *which)
+/* MPI_Cart_sub: the grid of the axes in `keep`; the rank's number in it; which of the sub-grids. */
+DPARI_FN dpar_status dpari_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
+                                    dpar_cart *sub, int32_t *sub_rank, int32_t *which)
 {
     dpar_cart s;
     int32_t coord[DPAR_MAX_DIMS], d, in = 0, of = 0;
-    if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_zero(&s, sizeof(s));
@@ -4268,7 +4134,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
+DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
@@ -4278,17 +4144,19 @@ DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                      int32_t *list, int32_t room)
+/* At most `room` neighbours of a rank; how many there are. Star: for each axis the lower, then the
+ * higher; box: by offset, row-major. */
+DPARI_FN int32_t dpari_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
+                                       int32_t *list, int32_t room)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
     const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
-    if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return -1;
     }
     for (i = 0; stencil == DPAR_STENCIL_STAR && i < star && i < room; i += 2) {
         int32_t lower = DPAR_PROC_NULL, higher = DPAR_PROC_NULL;
-        dpar_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
+        dpari_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
         list[i] = lower;
         if (i + 1 < room) {
             list[i + 1] = higher;
@@ -4296,11 +4164,11 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
     }
     for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
         const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
-        if (moves == 0 || moves > dpar_stencil_axes(stencil, cart->dims)) {
+        if (moves == 0 || moves > dpari_stencil_axes(stencil, cart->dims)) {
             continue;
         }
         if (all++ < room) {
-            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpar_cart_rank(cart, next)
+            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpari_cart_rank(cart, next)
                                                                    : DPAR_PROC_NULL;
         }
     }
@@ -4308,18 +4176,6 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
 }
 
 /* ---- placement ---- */
-
-DPAR_API dpar_stencil dpar_stencil_edges(int32_t shape)
-{
-    dpar_stencil s;
-    int32_t d;
-    s.shape = shape;
-    s.bytes = 1;
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        s.block[d] = s.width[d] = 1;
-    }
-    return s;
-}
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
@@ -4341,20 +4197,6 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
         p->brick[d] = 1;
         p->order[d] = d < p->grid.dims ? p->grid.dims - 1 - d : d;
     }
-}
-
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why)
-{
-    dpar_status st;
-    if (kind == DPAR_PLACE_BRICKS) {
-        return dpar_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
-    }
-    st = dpari_place_judge(kind, per_node, why);
-    if (st == DPAR_OK) {
-        dpari_place_start(place, grid, kind, per_node);
-    }
-    return st;
 }
 
 /* An order names every axis once. */
@@ -4394,9 +4236,12 @@ static dpar_status dpari_place_sides(const dpar_cart *grid, const int32_t *sides
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                       const int64_t *weight, const int32_t *order,
-                                       const int32_t *sides, dpar_why *why)
+/* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
+ * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
+ * then 1, .... NULL: weights of 1, the last axis fastest, all sides free. */
+static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
+                                      const int64_t *weight, const int32_t *order,
+                                      const int32_t *sides, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
@@ -4426,6 +4271,20 @@ DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid,
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
         place->order[d] = order != NULL ? order[d] : place->order[d];
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
+                                     int32_t per_node, dpar_why *why)
+{
+    dpar_status st;
+    if (kind == DPAR_PLACE_BRICKS) {
+        return dpari_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
+    }
+    st = dpari_place_judge(kind, per_node, why);
+    if (st == DPAR_OK) {
+        dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
@@ -4599,8 +4458,11 @@ static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const i
 {
     int64_t w = s->bytes;
     int32_t d;
-    if (moves == 0 || moves > dpar_stencil_axes(s->shape, dims)) {
+    if (moves == 0 || moves > dpari_stencil_axes(s->shape, dims)) {
         return 0;
+    }
+    if (w == 0) {
+        return 1;
     }
     for (d = 0; d < dims; d++) {
         w = dpari_cart_times(w, offset[d] != 0 ? s->width[d] : s->block[d]);
@@ -4730,8 +4592,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
 {
     int32_t d, e;
     for (d = 0; d < dims; d++) {
-        weight[d] = s->bytes;
-        for (e = 0; e < dims; e++) {
+        weight[d] = s->bytes > 0 ? s->bytes : 1;
+        for (e = 0; s->bytes > 0 && e < dims; e++) {
             weight[d] = dpari_cart_times(weight[d], e == d ? s->width[e] : s->block[e]);
         }
     }
@@ -4742,15 +4604,14 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+        return dpari_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, int64_t *total, int64_t *worst,
-                                     dpar_why *why)
+                                     const dpar_stencil *stencil, dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
@@ -4772,16 +4633,7 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
             least_most = most;
         }
     }
-    if (st == DPAR_OK) {
-        st = dpari_place_try(place, grid, best, per_node, weight);
-    }
-    if (st == DPAR_OK && total != NULL) {
-        *total = least_sum;
-    }
-    if (st == DPAR_OK && worst != NULL) {
-        *worst = least_most;
-    }
-    return st;
+    return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
 }
 
 /* ---- torus ---- */
@@ -4877,7 +4729,7 @@ static void dpari_torus_by_parts(dpar_torus *t)
             room[i] = t->physical[i] / taken[i];
         }
         z[0] = 0;
-        while (dpar_grid_next(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
+        while (dpari_cart_next_parts(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
             if (first || dpari_torus_prefers(t, taken, z, t->part[l])) {
                 for (i = 0; i < t->physical_axes; i++) {
                     t->part[l][i] = z[i];
@@ -4892,18 +4744,17 @@ static void dpari_torus_by_parts(dpar_torus *t)
     }
 }
 
-/* Copies sizes >= 1 and multiplies them; E_RANGE above 2^31 - 1. */
-static dpar_status dpari_torus_sizes(int32_t n, const int32_t *from, int32_t *to, int64_t *product,
+/* Multiplies sizes >= 1; E_RANGE above 2^31 - 1. */
+static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *product,
                                      dpar_why *why)
 {
     int32_t i;
     *product = 1;
     for (i = 0; i < n; i++) {
-        if (from[i] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, from[i], 0, 0);
+        if (size[i] < 1) {
+            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, size[i], 0, 0);
         }
-        to[i] = from[i];
-        *product *= from[i];
+        *product *= size[i];
         if (*product > INT32_MAX) {
             return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # chips: 2^31 - 1 at most", i,
                              *product, 0, 0);
@@ -4912,25 +4763,20 @@ static dpar_status dpari_torus_sizes(int32_t n, const int32_t *from, int32_t *to
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t physical_axes,
-                                       const int32_t *physical, int32_t logical_axes,
-                                       const int32_t *logical, int32_t split, dpar_why *why)
+DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
 {
-    dpar_torus t;
+    dpar_torus t = *torus;
     int64_t chips, ranks;
     int32_t failed = 0;
     dpar_status st;
-    if (physical_axes < 1 || physical_axes > DPAR_MAX_DIMS || logical_axes < 1 ||
-        logical_axes > DPAR_MAX_AXES) {
+    if (t.physical_axes < 1 || t.physical_axes > DPAR_MAX_DIMS || t.logical_axes < 1 ||
+        t.logical_axes > DPAR_MAX_AXES) {
         return dpari_say(DPAR_E_ARG, why, "# logical axes (1 to #) on # physical ones (1 to #)",
-                         logical_axes, DPAR_MAX_AXES, physical_axes, DPAR_MAX_DIMS);
+                         t.logical_axes, DPAR_MAX_AXES, t.physical_axes, DPAR_MAX_DIMS);
     }
-    dpari_zero(&t, sizeof(t));
-    t.physical_axes = physical_axes;
-    t.logical_axes = logical_axes;
-    st = dpari_torus_sizes(physical_axes, physical, t.physical, &chips, why);
+    st = dpari_torus_sizes(t.physical_axes, t.physical, &chips, why);
     if (st == DPAR_OK) {
-        st = dpari_torus_sizes(logical_axes, logical, t.logical, &ranks, why);
+        st = dpari_torus_sizes(t.logical_axes, t.logical, &ranks, why);
     }
     if (st != DPAR_OK) {
         return st;
@@ -4945,7 +4791,7 @@ DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t physical_axes,
             return dpari_say(DPAR_E_NONE, why,
                              "logical axis # of size # is no product of physical axes that are "
                              "left: allow splitting",
-                             failed, logical[failed], 0, 0);
+                             failed, t.logical[failed], 0, 0);
         }
         dpari_torus_clear(&t);
         dpari_torus_by_parts(&t);
@@ -5142,7 +4988,7 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
 }
 
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
-                                     int64_t block, int32_t source, dpar_why *why)
+                                     int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
@@ -5157,15 +5003,10 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return dpari_say(DPAR_E_ARG, why, "block #: blocks and pieces are at least 1", block, 0, 0,
                          0);
     }
-    if (rule == DPAR_BLOCK_CYCLIC && (source < 0 || source >= parts)) {
-        return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", source, parts, 0,
-                         0);
-    }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
     s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
-    s->source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
     dpar_split_resize(s, count);
     return DPAR_OK;
 }
@@ -5233,25 +5074,6 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
         int64_t cut = dpari_share(atoms, before, all);
         cuts[p] = cut > count / atom ? count : cut * atom; /* the last atom may be short */
         before += p < parts ? weights[p] : 0;
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
-                                     dpar_why *why)
-{
-    dpar_status st = dpari_split_check(count, parts, why);
-    int64_t full;
-    int32_t p;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (even < 0 || even > count) {
-        return dpari_say(DPAR_E_ARG, why, "# of # elements are spread", even, count, 0, 0);
-    }
-    full = even < parts ? dpari_most(even, 1) : parts; /* parts that have some */
-    for (p = 0; p <= parts; p++) {
-        cuts[p] = p >= full ? count : even / parts * p + dpari_least(p, even % parts);
     }
     return DPAR_OK;
 }
@@ -5583,7 +5405,7 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
     }
 }
 
-DPAR_API int64_t dpar_split_most(const dpar_split *s)
+DPARI_API int64_t dpari_split_most(const dpar_split *s)
 {
     int64_t most = 0;
     int32_t p;
@@ -5629,7 +5451,7 @@ DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t
     return part;
 }
 
-DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
@@ -5663,7 +5485,7 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Of the first i elements those of `part`: what the rule would give it if there were only i, but
  * for the cuts, which stay where they are. */
-DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
     if (!dpari_split_has(s, part) || i <= 0) {
@@ -5758,7 +5580,11 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     dpar_status st;
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_RAGGED) {
-        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, p->source, why);
+        if (p->rule == DPAR_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
+            return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
+                             0, 0);
+        }
+        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
     if (p->cuts == NULL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
@@ -5788,37 +5614,39 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
     return DPAR_OK;
 }
 
-/* Names `order` each axis once; and is RAGGED the first cut of its dim? */
+/* The axes in the order in which they cut; is RAGGED the first cut of its dim? */
 static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
-                                     const int32_t *order, dpar_why *why)
+                                     int8_t *order, dpar_why *why)
 {
-    uint32_t seen = 0, cut = 0;
-    int32_t k;
+    uint32_t cut = 0;
+    int32_t i, k;
+    for (i = 0; i < axes; i++) {
+        for (k = i; k > 0 && p[order[k - 1]].order > p[i].order; k--) {
+            order[k] = order[k - 1];
+        }
+        order[k] = (int8_t)i;
+    }
     for (k = 0; k < axes; k++) {
-        int32_t axis = order != NULL ? order[k] : k, dim;
-        if (axis < 0 || axis >= axes || (seen >> axis & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "order[#] = #: it must name each of # axes once", k,
-                             axis, axes, 0);
+        const dpar_placement *q = &p[order[k]];
+        int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
+        if (q->kind != DPAR_SHARD) {
+            continue;
         }
-        seen |= (uint32_t)1 << axis;
-        if (p[axis].kind == DPAR_SHARD) {
-            dim = p[axis].dim + (p[axis].dim < 0 ? dims : 0);
-            if (p[axis].rule == DPAR_RAGGED && (cut >> dim & 1u)) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "axis #: RAGGED must be the first cut of its dim #", axis, dim, 0,
-                                 0);
-            }
-            cut |= (uint32_t)1 << dim;
+        if (q->rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+            return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
+                             order[k], dim, 0, 0);
         }
+        cut |= (uint32_t)1 << dim;
     }
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
-                                      const int32_t *order, dpar_why *why)
+                                      dpar_why *why)
 {
     dpar_status st = DPAR_OK;
+    int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
         return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
@@ -5854,7 +5682,7 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
         l->axis[i] = placement[i];
         l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
-        l->order[i] = (int8_t)(order != NULL ? order[i] : i);
+        l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
         dpari_zero(&l->axis[i], sizeof(l->axis[i]));
@@ -5936,8 +5764,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                              int64_t *hi)
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                                int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -5963,13 +5791,13 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     i = dpari_most(0, dpari_least(i, size));
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         dpari_axis_split(l, l->order[k], size, &s);
-        i = dpar_split_before(&s, coord[l->order[k]], i);
+        i = dpari_split_before(&s, coord[l->order[k]], i);
         size = dpar_split_size(&s, coord[l->order[k]]);
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
     if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
@@ -5978,8 +5806,8 @@ DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_before_at(l, coord, dim, i);
 }
 
-DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
-                              int64_t *local, int64_t *run)
+DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+                                int64_t *local, int64_t *run)
 {
     int64_t least, here, count;
     int32_t k;
@@ -5992,7 +5820,7 @@ DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int3
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
         dpari_axis_split(l, axis, count, &s);
-        coord[axis] = dpar_split_find(&s, i, &i, &here);
+        coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
         count = dpar_split_size(&s, coord[axis]);
     }
@@ -6068,7 +5896,7 @@ DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
         for (k = first, grows = 1; k >= 0; k = dpari_next_cut(l, d, k + 1)) {
             dpar_split s;
             dpari_axis_split(l, l->order[k], shape[d], &s);
-            shape[d] = dpar_split_most(&s);
+            shape[d] = dpari_split_most(&s);
             grows = grows && (k == first || dpari_grows(&l->axis[l->order[k]]));
         }
         if (!grows) {
@@ -6105,21 +5933,8 @@ DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank)
     return dpari_volume(l->dims, shape);
 }
 
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride)
-{
-    int64_t shape[DPAR_MAX_DIMS], step = 1;
-    int32_t d;
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = l->dims - 1; d >= 0; d--) {
-        stride[d] = step;
-        if (!dpari_mul(step, dpari_most(1, shape[d]), &step)) {
-            step = INT64_MAX;
-        }
-    }
-}
-
-DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
-                                     int64_t *stride)
+DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                  int64_t *stride)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t d, k;
@@ -6127,7 +5942,7 @@ DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const i
     for (d = 0; d < l->dims; d++) {
         stride[d] = 1;
         for (k = 0; k < l->dims; k++) {
-            int faster = whole[k] < whole[d] || (whole[k] == whole[d] && k > d);
+            int faster = whole == NULL || whole[k] == whole[d] ? k > d : whole[k] < whole[d];
             if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
                 stride[d] = INT64_MAX;
             }
@@ -6147,7 +5962,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     return set;
 }
 
-DPAR_API int32_t dpar_layout_copies(const dpar_layout *l)
+DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l)
 {
     return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
 }
@@ -6157,12 +5972,12 @@ DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, i
 {
     int32_t coord[DPAR_MAX_AXES], d;
     int64_t at[DPAR_MAX_DIMS], run;
-    if (copy < 0 || copy >= dpar_layout_copies(l)) {
+    if (copy < 0 || copy >= dpari_layout_copies(l)) {
         return -1;
     }
     dpari_zero(coord, sizeof(coord));
     for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_find(l, d, index[d], coord, &at[d], &run)) {
+        if (!dpar_layout_locate(l, d, index[d], coord, &at[d], &run)) {
             return -1;
         }
     }
@@ -6180,8 +5995,8 @@ DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
 
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
-DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
-                                  dpar_box *box, int64_t *at)
+DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+                              dpar_box *box, int64_t *at)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     const int32_t *where = dpari_coords(l, rank, coord);
@@ -6220,10 +6035,19 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b)
+DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+{
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        l->order[k] = order[k];
+        l->axis[order[k]].order = k;
+    }
+}
+
+DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
-    if (a->dims != b->dims || !dpar_mesh_same(&a->mesh, &b->mesh)) {
+    if (a->dims != b->dims || !dpari_mesh_same(&a->mesh, &b->mesh)) {
         return 0;
     }
     for (i = 0; i < a->mesh.axes; i++) {
@@ -6263,8 +6087,8 @@ static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
 /* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
  * So, from the last axis to the first, each goes to the place in the order where the ones before it
  * make that product. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
-                                          dpar_placement *plain, dpar_why *why)
+DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                          dpar_why *why)
 {
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {
@@ -6282,12 +6106,13 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
         }
         dpari_insert(made, n++, k, i);
     }
-    for (i = 0; i < l->mesh.axes; i++) {
-        order[i] = made[i];
-        plain[i] = l->axis[i];
-        if (plain[i].kind == DPAR_SHARD && plain[i].rule == DPAR_STRIDED) {
-            plain[i].rule = DPAR_CHUNK;
-            plain[i].block = 0;
+    for (k = 0; k < l->mesh.axes; k++) {
+        dpar_placement *p = &plain[made[k]];
+        *p = l->axis[made[k]];
+        p->order = k;
+        if (p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED) {
+            p->rule = DPAR_CHUNK;
+            p->block = 0;
         }
     }
     return DPAR_OK;
@@ -6336,7 +6161,7 @@ static int32_t dpari_halo_pass_edge(int32_t pass)
 /* The points that lie along that edge. */
 static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
 {
-    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPAR_EDGE_SOUTH ? 1 : 2)];
+    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
 }
 
 /* Is there anything to do in a pass? */
@@ -6355,16 +6180,16 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 
 /* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
  * from odd ones north and east. West and south lead back. */
-DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
-    int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
-    if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
+    int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
+    if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
         return -1;
     }
-    step = (edge == DPAR_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
-    if (edge == DPAR_EDGE_WEST || edge == DPAR_EDGE_SOUTH) {
-        step = (edge == DPAR_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
-    } else if (edge == DPAR_EDGE_NORTH) {
+    step = (edge == DPARI_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
+    if (edge == DPARI_EDGE_WEST || edge == DPARI_EDGE_SOUTH) {
+        step = (edge == DPARI_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
+    } else if (edge == DPARI_EDGE_NORTH) {
         step = face % 2 == 0 ? 2 : 1;
     }
     *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
@@ -6383,16 +6208,16 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     int32_t along_x;
     w->edges = 1;
     w->edge[0] = dpari_halo_pass_edge(pass);
-    w->face = dpar_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
+    w->face = dpari_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
     w->turn = w->turns[0];
     if (pass < DPARI_BORDERS) {
         return;
     }
-    along_x = (w->edge[0] >= DPAR_EDGE_SOUTH) != (w->turn != 0);
+    along_x = (w->edge[0] >= DPARI_EDGE_SOUTH) != (w->turn != 0);
     w->edges = 2;
-    w->edge[1] = along_x ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH;
+    w->edge[1] = along_x ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH;
     w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
-    w->face = dpar_halo_edge(w->face, w->edge[1], &w->turns[1]);
+    w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
 
@@ -6416,7 +6241,7 @@ static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn,
 /* The dim that leads over an edge. */
 static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
 {
-    return h->grid.dims - (edge >= DPAR_EDGE_SOUTH ? 2 : 1);
+    return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
 /* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
@@ -6430,7 +6255,7 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
         if (m->from == dpari_halo_across(h, edge)) {
-            m->c += edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH ? -n : n;
+            m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
             m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
@@ -6454,7 +6279,7 @@ static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpa
     if (d < h->grid.dims - 2) {
         return;
     }
-    up = w.edge[0] == DPAR_EDGE_EAST || w.edge[0] == DPAR_EDGE_NORTH;
+    up = w.edge[0] == DPARI_EDGE_EAST || w.edge[0] == DPARI_EDGE_NORTH;
     if (d == dpari_halo_across(h, w.edge[0])) {
         m->lo = up ? n : -n;
         m->hi = up ? 2 * n : 0;
@@ -6856,7 +6681,7 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
@@ -7285,7 +7110,7 @@ DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_
     if (x <= 0 || x >= w->held[d]) {
         return x;
     }
-    (void)dpar_layout_find(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
+    (void)dpar_layout_locate(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
     there = dpari_most(0, x - there);
     run = dpari_least(w->held[d], x + run);
     return x - there < run - x ? there : run;
@@ -7347,7 +7172,7 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
 {
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
-    (void)dpar_layout_find(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
+    (void)dpar_layout_locate(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
     w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
 }
 
@@ -7446,17 +7271,14 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node, dpar_why *why)
+                                          int32_t per_node)
 {
-    dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
+    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
+        dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(w, sizeof(*w));
     w->sends = direction == DPAR_SENDS;
@@ -7594,11 +7416,11 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
     int64_t size = 1, from, to;
     int32_t d;
     for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_span(other, coord, d, &from, &to)) {
+        if (!dpari_layout_span(other, coord, d, &from, &to)) {
             return 0;
         }
-        low[d] = dpari_most(low[d], dpar_layout_before(l, rank, d, from));
-        high[d] = dpari_least(high[d], dpar_layout_before(l, rank, d, to));
+        low[d] = dpari_most(low[d], dpari_layout_before(l, rank, d, from));
+        high[d] = dpari_least(high[d], dpari_layout_before(l, rank, d, to));
         if (low[d] >= high[d]) {
             return 0;
         }
@@ -7821,13 +7643,6 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
     }
 }
 
-DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
-                                        int32_t rank)
-{
-    int64_t a = dpar_layout_numel(from, rank), b = dpar_layout_numel(to, rank);
-    return a < 0 || b < 0 || a > INT64_MAX - b ? -1 : a + b;
-}
-
 /* ---- reduce first --------------------------------------------------------------------------- */
 
 /* The axes of a set cut the dim of the longest parts, after all that cuts it already. */
@@ -7853,9 +7668,7 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
             }
         }
     }
-    for (i = 0; i < n; i++) {
-        out->order[i] = order[i];
-    }
+    dpari_layout_cut_in(out, order);
 }
 
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
@@ -7870,7 +7683,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
         }
     }
     if (reduces == 0 || from->dims == 0 ||
-        dpar_layout_copies(to) <=
+        dpari_layout_copies(to) <=
             dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
         return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
@@ -7880,7 +7693,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
 
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
-    if (dpar_layout_copies(to) < 2 || to->dims == 0) {
+    if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
     }
     dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
@@ -7895,13 +7708,15 @@ static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layo
 {
     int64_t i, n, at, both = 0;
     for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
-        both += dpar_layout_before(from, r, d, at + n) - dpar_layout_before(from, r, d, at);
+        both += dpari_layout_before(from, r, d, at + n) - dpari_layout_before(from, r, d, at);
     }
     return both;
 }
 
-DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                            int64_t *kept, dpar_why *why)
+/* kept[r * n + p], the elements that the r-th rank of `from` has already of what the p-th rank of
+ * `to` holds. */
+static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                           int64_t *kept, dpar_why *why)
 {
     dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t n = from->mesh.size, r, p, d;
@@ -7909,7 +7724,7 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
         return st;
     }
     if (to->mesh.size != n) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks cannot be relabelled as #", n, to->mesh.size, 0,
+        return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
                          0);
     }
     if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
@@ -7931,40 +7746,42 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
     return DPAR_OK;
 }
 
+DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
+                                              int32_t *rank_of, int64_t *scratch, dpar_why *why)
+{
+    const int32_t n = from->mesh.size;
+    dpar_status st;
+    if (n > 32768) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
+    }
+    st = dpari_redistribute_kept(from, to, scratch, why);
+    return st == DPAR_OK
+               ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
+               : st;
+}
+
 /* ==== index/exchange.c ==== */
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
+/* The most that any rank sends or any receives. */
+static dpar_status dpari_rounds_count(const dpar_exchange *e, int32_t *rounds, dpar_why *why)
 {
-    return e->from >= 0 && e->from < senders && e->to >= 0 && e->to < receivers;
-}
-
-DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
-                                    int32_t receivers, int32_t *degree)
-{
-    int32_t *received, i, most = 0;
-    int64_t k;
-    if (senders < 0 || receivers < 0) {
-        return -1;
-    }
-    received = degree + senders;
-    for (i = 0; i < senders; i++) {
-        degree[i] = 0;
-    }
-    for (i = 0; i < receivers; i++) {
-        received[i] = 0;
-    }
-    for (k = 0; k < n; k++) {
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return -1;
+    int64_t *sent = e->scratch, *received = sent + e->senders, most = 0, k;
+    dpari_zero(sent, sizeof(*sent) * ((size_t)e->senders + (size_t)e->receivers));
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        if (m->from < 0 || m->from >= e->senders || m->to < 0 || m->to >= e->receivers) {
+            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
+                             m->from, m->to, 0);
         }
-        degree[edge[k].from]++;
-        received[edge[k].to]++;
-        most = degree[edge[k].from] > most ? degree[edge[k].from] : most;
-        most = received[edge[k].to] > most ? received[edge[k].to] : most;
+        most = dpari_most(most, dpari_most(++sent[m->from], ++received[m->to]));
     }
-    return most;
+    if (most > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# messages of one rank", most, 0, 0, 0);
+    }
+    *rounds = (int32_t)most;
+    return DPAR_OK;
 }
 
 /* The first round in which a rank is idle; `rounds` when there is none. A row holds, for each
@@ -8005,69 +7822,62 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-/* Are all messages inside, and no rank's more than the rounds? Counted in the first cell of each
- * rank's row, so that nothing is written before it is known. */
-static dpar_status dpari_rounds_enough(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
+                                          dpar_why *why)
 {
-    int64_t k;
-    for (k = 0; k < n; k++) {
-        int64_t *from, *to;
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
-                             edge[k].from, edge[k].to, 0);
-        }
-        from = table + (int64_t)edge[k].from * rounds;
-        to = table + ((int64_t)senders + edge[k].to) * rounds;
-        if (rounds == 0 || ++*from > rounds || ++*to > rounds) {
-            return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
-                             rounds, rounds == 0 || *from > rounds ? edge[k].from : edge[k].to, 0,
-                             0);
-        }
+    int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
+    int32_t needed = 0;
+    dpar_status st;
+    if (e->n < 0 || e->senders < 0 || e->receivers < 0 || e->cells < ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks, scratch of # numbers",
+                         e->n, e->senders, e->receivers, e->cells);
+    }
+    st = dpari_rounds_count(e, &needed, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *rounds = needed;
+    if (round == NULL) {
+        return DPAR_OK;
+    }
+    if (!dpari_mul(ranks, needed, &cells) || cells > e->cells) {
+        return dpari_say(DPAR_E_ROOM, why, "# rounds of # ranks: scratch of # numbers is too small",
+                         needed, ranks, e->cells, 0);
+    }
+    for (k = 0; k < cells; k++) {
+        e->scratch[k] = 0;
+    }
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        int32_t a = dpari_idle(e->scratch + (int64_t)m->from * needed, needed);
+        int32_t b = dpari_idle(e->scratch + ((int64_t)e->senders + m->to) * needed, needed);
+        dpari_color_edge(e->edge, k, e->senders, needed, e->scratch, round, a, b);
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why)
-{
-    int64_t k, cells;
-    dpar_status st;
-    if (n < 0 || senders < 0 || receivers < 0 || rounds < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks in # rounds", n, senders,
-                         receivers, rounds);
-    }
-    cells = ((int64_t)senders + receivers) * rounds;
-    for (k = 0; k < cells; k++) {
-        table[k] = 0;
-    }
-    st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
-    for (k = 0; k < cells; k += rounds) { /* no rounds: no cells */
-        table[k] = 0;
-    }
-    for (k = 0; st == DPAR_OK && k < n; k++) {
-        int32_t a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
-        int32_t b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
-        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
-    }
-    return st;
-}
-
 /* ---- all-to-all ----------------------------------------------------------------------------- */
 
-static int32_t dpari_wrap(int64_t value, int32_t n)
+/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
+ * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
+enum {
+    DPARI_ORDER_RING,   /* to rank + round, from rank - round; any n */
+    DPARI_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
+    DPARI_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
+    DPARI_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
+};
+
+DPARI_FN int32_t dpari_wrap(int64_t value, int32_t n)
 {
     return (int32_t)((value % n + n) % n);
 }
 
-static int dpari_power_of_two(int32_t n)
+DPARI_FN int dpari_power_of_two(int32_t n)
 {
     return (n & (n - 1)) == 0;
 }
 
-static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
+DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
 {
     int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
     int32_t members = (int32_t)dpari_least(group, n - first);
@@ -8084,23 +7894,25 @@ static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_
     return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
 }
 
-DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
+/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
+ * or n is a power of two. */
+DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
                                     int32_t round)
 {
     if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
         return -1;
     }
     switch (order) {
-    case DPAR_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
-    case DPAR_ORDER_XOR:
+    case DPARI_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
+    case DPARI_ORDER_XOR:
         return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
+    case DPARI_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
+    case DPARI_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
     default: return -1;
     }
 }
 
-/* ---- relabelling ---------------------------------------------------------------------------- */
+/* ---- assigning ------------------------------------------------------------------------------ */
 
 /* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
  * from 1; 0 is the part being placed. Potentials u (parts), v (ranks) keep every reduced cost
@@ -8166,8 +7978,8 @@ static void dpari_match_place(dpari_match *m, int32_t part)
     }
 }
 
-DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                  int64_t *scratch, dpar_why *why)
+DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                            int64_t *scratch, dpar_why *why)
 {
     dpari_match m;
     int64_t k;
@@ -8313,8 +8125,8 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                      int32_t n, int32_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                    int32_t n, int32_t *order, dpar_why *why)
 {
     dpar_box whole, both;
     int64_t left;
@@ -8359,7 +8171,7 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
         const dpar_box *a = &box[order[i]];
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
-            if (dpar_box_intersect(a, &box[order[j]], &both)) {
+            if (dpari_box_intersect(a, &box[order[j]], &both)) {
                 return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
                                  dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                  dpar_box_volume(&both), 0);
@@ -8371,7 +8183,7 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
 
 /* ==== index/route.c ==== */
 
-DPAR_API const char *dpar_step_name(int32_t kind)
+DPAR_API const char *dpar_redistribute_step_name(int32_t kind)
 {
     switch (kind) {
     case DPAR_STEP_SLICE: return "slice";
@@ -8635,6 +8447,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.axis = axis;
     p.from = from;
     p.to = to;
+    p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
     /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
     cost = r->node[k].cost + 1 +
@@ -8745,7 +8558,7 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
 {
     int32_t i;
     dpar_status st;
-    if (!dpar_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
+    if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
         return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
                          0, 0, 0);
     }
@@ -8759,35 +8572,40 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     return st == DPAR_OK ? dpari_state_of(to, goal, why) : st;
 }
 
-DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
-                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
-                                int32_t room, int32_t *count, dpar_route_node *nodes,
-                                int32_t node_room, dpar_why *why)
+static int64_t dpari_route_sum(int64_t a, int64_t b)
 {
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                            int32_t room, int32_t *count, dpar_why *why)
+{
+    dpar_route_node *nodes = q->nodes;
     dpari_route r;
     uint64_t start;
     int32_t k, end = 0, n = 0;
     dpar_status st;
     dpari_zero(&r, sizeof(r));
-    st = dpari_route_ends(from, to, &start, &r.goal, why);
+    st = dpari_route_ends(q->from, q->to, &start, &r.goal, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (node_room < 2 || step_cost < 0 || step_cost > INT32_MAX) {
-        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", node_room, step_cost, 0, 0);
+    if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", q->node_room, q->step_cost, 0,
+                         0);
     }
-    r.l = from;
-    r.byte_cost = byte_cost;
-    r.step_cost = step_cost;
+    r.l = q->from;
+    r.byte_cost = q->byte_cost;
+    r.step_cost = q->step_cost;
     r.node = nodes;
-    r.room = node_room;
-    dpari_zero(nodes, (size_t)node_room * sizeof(*nodes));
+    r.room = q->node_room;
+    dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         return dpari_say(st, why,
                          st == DPAR_E_ROOM ? "# nodes are too few for this search"
                                            : "no sequence of collectives leads there",
-                         node_room, 0, 0, 0);
+                         q->node_room, 0, 0, 0);
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
@@ -8798,16 +8616,21 @@ DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
+        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
-                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
+                                            const dpar_layout *goal, dpar_layout *after,
+                                            dpar_why *why)
 {
     dpar_placement *p;
+    int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_STEP_PERMUTE) {
         *after = *goal;
@@ -8819,10 +8642,11 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            after->order[k] = l->order[k] == axis       ? (int8_t)step->to
-                              : l->order[k] == step->to ? (int8_t)axis
-                                                        : l->order[k];
+            order[k] = l->order[k] == axis       ? (int8_t)step->to
+                       : l->order[k] == step->to ? (int8_t)axis
+                                                 : l->order[k];
         }
+        dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
@@ -8837,48 +8661,12 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     }
     for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
         if (l->order[k] != axis) {
-            after->order[n++] = l->order[k];
+            order[n++] = l->order[k];
         }
     }
-    after->order[n] = (int8_t)axis;
+    order[n] = (int8_t)axis;
+    dpari_layout_cut_in(after, order);
     return DPAR_OK;
-}
-
-/* a + the padded local elements of l; -1 when that does not fit. */
-static int64_t dpari_route_holds(const dpar_layout *l, int64_t a)
-{
-    int64_t shape[DPAR_MAX_DIMS], n = 1;
-    int32_t d;
-    dpar_layout_padded(l, shape);
-    for (d = 0; d < l->dims; d++) {
-        if (shape[d] == 0) {
-            return a;
-        }
-    }
-    for (d = 0; d < l->dims; d++) {
-        if (!dpari_mul(n, shape[d], &n)) {
-            return -1;
-        }
-    }
-    return a < 0 || n > INT64_MAX - a ? -1 : a + n;
-}
-
-DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
-                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch)
-{
-    const dpar_layout *at = from;
-    int64_t most = dpari_route_holds(from, 0);
-    int32_t i;
-    for (i = 0; i < count && most >= 0; i++) {
-        int64_t both = dpari_route_holds(at, 0);
-        if (dpar_route_apply(at, &steps[i], goal, &scratch[i & 1], NULL) != DPAR_OK) {
-            return -1;
-        }
-        at = &scratch[i & 1];
-        both = dpari_route_holds(at, both);
-        most = both < 0 ? -1 : dpari_most(most, both);
-    }
-    return most;
 }
 
 /* ==== index/flat.c ==== */
@@ -8915,8 +8703,8 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
-                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
+DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -8963,8 +8751,8 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
-                             dpar_piece *piece)
+DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
@@ -8973,7 +8761,7 @@ DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, i
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
+DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
 {
     dpar_bucketing how;
     dpari_zero(&how, sizeof(how));
@@ -8982,34 +8770,25 @@ DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
     return how;
 }
 
-DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
-{
-    dpar_bucketing how;
-    dpari_zero(&how, sizeof(how));
-    how.size = size;
-    how.align = 64;
-    how.multiple = 128;
-    how.ranks = ranks;
-    return how;
-}
-
-/* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
-static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
-                                      const int64_t *numel, int64_t *start, dpar_bucket *bucket,
-                                      int32_t room, int32_t *buckets, dpar_why *why)
+/* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
+static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int64_t *start,
+                                      dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                      dpar_why *why)
 {
     int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at = 0;
-    int32_t i, last = params, n = 0;
-    for (i = params - 1; i >= 0; i--) {
+    int32_t i, k, begun = 0, n = 0;
+    for (k = 0; k < how->params; k++) {
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st;
+        i = how->forward ? k : how->params - 1 - k;
+        st = dpari_flat_lay(i, how->numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
         if (start != NULL) {
             start[i] = at;
         }
-        if (i > 0 && (limit == 0 || end - lo < limit)) {
+        if (k + 1 < how->params && (limit == 0 || end - lo < limit)) {
             continue;
         }
         at = end;
@@ -9020,39 +8799,37 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
             bucket[n].lo = lo;
             bucket[n].hi = end;
             bucket[n].used = at - lo;
-            bucket[n].first = i;
-            bucket[n].last = last;
+            bucket[n].first = how->forward ? begun : i;
+            bucket[n].last = how->forward ? k + 1 : how->params - begun;
         }
         n++;
         lo = end;
-        last = i;
+        begun = k + 1;
     }
     *buckets = n;
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
-                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
-                                       int32_t room, int32_t *buckets, dpar_why *why)
+DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                       dpar_why *why)
 {
     int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
     int32_t n = 0;
     dpar_status st;
-    if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
+    if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_say(
             DPAR_E_ARG, why,
-            "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
-            how->size, how->ranks, how->align);
+            "# parameters in buckets of # for # ranks, aligned to #: none may be negative",
+            how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
                          ranks, 0, 0);
     }
-    st = dpari_buckets_walk(how, unit, params, numel, NULL, NULL, 0, &n, why);
-    return st != DPAR_OK
-               ? st
-               : dpari_buckets_walk(how, unit, params, numel, start, bucket, room, buckets, why);
+    st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
+    return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);
 }
 
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
@@ -9074,8 +8851,8 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 /* ---- intervals ---------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
-                                dpar_box *box)
+DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                            dpar_box *box)
 {
     int64_t rows = 1, all = 1, left, index = *at, inner;
     int32_t d, k;
@@ -9137,9 +8914,11 @@ static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
 }
 
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, int strict, dpar_why *why)
+                                     int32_t rule, dpar_why *why)
 {
-    if (queries < 1 || groups < 1 || ranks < 1 || (rule != DPAR_EVEN && rule != DPAR_CHUNK)) {
+    const int strict = rule == DPAR_HEADS_DIVIDE;
+    if (queries < 1 || groups < 1 || ranks < 1 ||
+        (rule != DPAR_EVEN && rule != DPAR_CHUNK && !strict)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
                          queries, groups, ranks, rule);
@@ -9160,11 +8939,11 @@ DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t gro
     h->queries = queries;
     h->groups = groups;
     h->ranks = ranks;
-    h->rule = rule;
+    h->rule = strict ? DPAR_EVEN : rule;
     return DPAR_OK;
 }
 
-DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 {
     dpar_heads_share s;
     int32_t each = h->queries / h->groups, first, among;
@@ -9192,23 +8971,13 @@ DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
     return s;
 }
 
-DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups)
-{
-    int32_t rank = 0;
-    if (h->groups < h->ranks) { /* the last group has the fewest ranks, its first the most */
-        rank = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, h->groups - 1);
-    }
-    *queries = dpar_heads_of(h, rank).queries;
-    *groups = dpar_heads_of(h, 0).groups;
-}
-
 /* ---- fused weights -----------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                          int32_t n, int64_t *lo, int64_t *hi)
+DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                             int32_t n, int64_t rows[2])
 {
-    dpar_heads_share s = dpar_heads_of(h, rank);
+    dpar_heads_share s = dpar_heads_local(h, rank);
     int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
     int64_t run[3][2];
     int32_t i, runs = 0;
@@ -9241,30 +9010,15 @@ DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int6
     if (n >= runs) {
         return 0;
     }
-    *lo = run[n][0] * width;
-    *hi = run[n][1] * width;
+    rows[0] = run[n][0] * width;
+    rows[1] = run[n][1] * width;
     return 1;
 }
 
-DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
-                                 int32_t rank)
-{
-    int64_t units, unit;
-    if (size < 0 || grain < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
-        return -1;
-    }
-    if (heads > 0 && size % heads == 0) {
-        return size / heads * (heads / ranks + (rank < heads % ranks));
-    }
-    units = size / grain;
-    unit = (units / ranks + (rank < units % ranks)) * grain;
-    return unit + (rank == ranks - 1 ? size % grain : 0);
-}
-
-DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                         int32_t rank, int64_t width, int64_t *send,
-                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                         dpar_why *why)
+DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                           int32_t rank, int64_t width, int64_t *send,
+                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                           dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
@@ -9476,39 +9230,10 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
     return st;
 }
 
-DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
-                                     int64_t *padded, dpar_why *why)
-{
-    dpar_status st = dpari_context_ends(docs, ends, 1, why);
-    int64_t at = 0, grown, pass;
-    int32_t k;
-    if (st == DPAR_OK && multiple < 1) {
-        st = dpari_say(DPAR_E_ARG, why, "multiples of #: at least 1", multiple, 0, 0, 0);
-    }
-    for (pass = 0; st == DPAR_OK && pass < 2; pass++) { /* look, then write */
-        for (k = 0, at = 0; k < docs; k++) {
-            int64_t length = ends[k + 1] - ends[k];
-            if (!dpari_mul(dpari_ceil_div(length, multiple), multiple, &grown) ||
-                grown > (INT64_C(1) << 61) - at) {
-                return dpari_say(DPAR_E_RANGE, why, "# documents padded to # pass 2^61 tokens",
-                                 docs, multiple, 0, 0);
-            }
-            if (pass == 1) {
-                padded[k] = at;
-            }
-            at += grown;
-        }
-    }
-    if (st == DPAR_OK) {
-        padded[docs] = at;
-    }
-    return st;
-}
-
 /* Document k's parts. Checked at init: it cannot fail. */
 static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
 {
-    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, 0, NULL);
+    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
 }
 
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
@@ -9544,17 +9269,17 @@ static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
     return low;
 }
 
-DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local)
+DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local)
 {
     int32_t doc, rank, k;
-    int64_t at;
+    int64_t at = 0;
     dpar_split s;
     if (i < 0 || i >= p->ends[p->docs]) {
         return -1;
     }
     doc = dpari_packed_doc(p->docs, p->ends, i);
     dpari_packed_split(p, doc, &s);
-    rank = dpar_split_find(&s, i - p->ends[doc], &at, NULL);
+    rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
     for (k = 0; k < doc && local != NULL; k++) {
         dpari_packed_split(p, k, &s);
         at += dpar_split_size(&s, rank);
@@ -9683,8 +9408,8 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
-                                       int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
+                                          int32_t *owner, int64_t *order, dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
@@ -9712,22 +9437,19 @@ DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
-                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
-                                       int64_t *k_ends, dpar_why *why)
+DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
-    dpar_status st = dpari_context_ends(docs, ends, ranks, why);
+    const int64_t *ends = p->ends;
+    const int32_t docs = p->docs;
     dpar_varlen made;
     dpar_split s;
     int64_t q = 0, k = 0;
     int32_t j;
-    if (st == DPAR_OK && (rank < 0 || rank >= ranks)) {
-        st = dpari_say(DPAR_E_ARG, why, "rank # of #", rank, ranks, 0, 0);
+    if (rank < 0 || rank >= p->ranks) {
+        return DPAR_E_ARG;
     }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], ranks, 0, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], p->ranks, 0, NULL);
     dpari_zero(&made, sizeof(made));
     made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
     made.q_hi += dpar_split_size(&s, rank);
@@ -9854,8 +9576,8 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                       dpar_why *why)
+DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                         dpar_why *why)
 {
     int64_t least = 0, more = 0;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -9900,8 +9622,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -9916,13 +9638,13 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
                               int64_t *lo, int64_t *hi)
 {
     int64_t d = dpari_window_dilation(v), y;
-    *lo = dpar_window_start(v, inputs, y0);
-    *hi = dpar_window_start(v, inputs, y1 - 1);
+    *lo = dpari_window_start(v, inputs, y0);
+    *hi = dpari_window_start(v, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
-        *lo = dpari_least(*lo, dpar_window_start(v, inputs, y));
+        *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
-        *hi = dpari_most(*hi, dpar_window_start(v, inputs, y));
+        *hi = dpari_most(*hi, dpari_window_start(v, inputs, y));
     }
     *hi += dpari_window_reach(v) + 1;
 }
@@ -9962,8 +9684,8 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
     *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
 }
 
-DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                               int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -9983,8 +9705,8 @@ DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t out
     return 1;
 }
 
-DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* the first that reads nothing below */
@@ -10009,8 +9731,8 @@ DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t ou
     *y1 = end;
 }
 
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi)
+DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -10021,8 +9743,8 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
     return 1;
 }
 
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi)
+DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
@@ -10040,24 +9762,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
     return 1;
 }
 
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
-{
-    int64_t lo, hi;
-    *low = 0;
-    *high = 0;
-    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
-        return;
-    }
-    if (!periodic) {
-        lo = dpari_most(0, dpari_least(lo, inputs));
-        hi = dpari_most(lo, dpari_least(hi, inputs));
-    }
-    *low = own_lo - lo;
-    *high = hi - own_hi;
-}
-
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {
@@ -10219,7 +9924,7 @@ static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
     const dpar_halo *p = h->partner;
     const int32_t y = h->grid.dims - 2;
     int32_t d;
-    if (!h->cube || !p->cube || !dpar_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
+    if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -10280,7 +9985,7 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 {
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
-    if (o->dims != g->dims || !dpar_mesh_same(&o->mesh, &g->mesh)) {
+    if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
         return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
                          o->dims, g->dims, 0, 0);
     }
@@ -10311,7 +10016,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
                          "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
@@ -10338,7 +10043,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
                          "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
     }
-    if (dpar_stencil_axes(h->shape, 1) == 0) {
+    if (dpari_stencil_axes(h->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
                          0, 0);
     }
@@ -10421,7 +10126,7 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
         cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
                                                  : dpari_most(i - 1, 0);
     }
-    (void)dpar_layout_find(&h->grid, d, cell, coord, &local, &run);
+    (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
     at[1] = cell + run;
     dpari_halo_of_cells(h, d, at);
@@ -10449,8 +10154,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpar_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                          &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
+                           &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
@@ -10462,11 +10167,11 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
-            dpar_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
+            dpari_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
             dpari_halo_computes(h, d, box) &&
-            dpar_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
-                              box[1], &box[0], &box[1]);
-    has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+            dpari_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
+                               box[1], &box[0], &box[1]);
+    has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
     }
@@ -10531,7 +10236,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
                                 int64_t *core)
 {
     int64_t own[2], n = h->grid.extent[d];
-    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (h->window[d].kernel == 0) {
         if (has) {
             dpari_halo_of_cells(h, d, own);
@@ -10541,7 +10246,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         }
         return has;
     }
-    if (!dpar_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
+    if (!dpari_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
         !dpari_halo_computes(h, d, out)) {
         return 0;
     }
@@ -10550,8 +10255,8 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-        dpar_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
-                          &core[1]);
+        dpari_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
+                           &core[1]);
     }
     return 1;
 }
@@ -10658,14 +10363,14 @@ static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int st
     return 1;
 }
 
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
 {
-    return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
+    return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
 }
 
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h)
@@ -10816,7 +10521,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
     }
-    st = dpar_halo_begin(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -10932,7 +10637,7 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_walk w;
     dpar_transfer r;
-    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -10952,7 +10657,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_walk w;
     dpar_transfer r;
-    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -11049,13 +10754,17 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p, dpar_why *why)
+DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
+                                    dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
         return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+    }
+    if (format != DPAR_HALO_SVG) {
+        return dpari_say(DPAR_E_ARG, why, "format #: a halo is drawn as SVG, 0", format, 0, 0, 0);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
@@ -11081,30 +10790,31 @@ DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p
 
 /* ---- who reads what -------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
-                                       int64_t run, int64_t consumed, dpar_why *why)
+static void dpari_permutation_set(dpar_sampler *s);
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
+
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
-    if (rest < DPAR_SAMPLES_PAD || rest > DPAR_SAMPLES_EXACT) {
-        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", rest, 0, 0, 0);
+    const int64_t most = INT64_C(1) << 62;
+    if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {
+        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
+                         0);
     }
-    if (ranks < 1 || run < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: both at least 1", ranks,
-                         run, 0, 0);
+    if (s->ranks < 1 || s->run < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: at least 1, 0 or more",
+                         s->ranks, s->run, 0, 0);
     }
-    if (count < 0 || count > INT64_C(1) << 62 || run > (INT64_C(1) << 62) / ranks) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round", count,
-                         ranks, run, 0);
+    if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
+        return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round",
+                         s->count, s->ranks, s->run, 0);
     }
-    if (consumed < 0 || consumed > count) {
-        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", consumed, count,
-                         0, 0);
+    if (s->first < 0 || s->first > s->count) {
+        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", s->first,
+                         s->count, 0, 0);
     }
-    s->rest = rest;
-    s->ranks = ranks;
-    s->count = count;
-    s->first = consumed;
-    s->run = run;
+    s->run = s->run > 0 ? s->run : 1;
+    dpari_permutation_set(s);
     return DPAR_OK;
 }
 
@@ -11143,7 +10853,8 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    return at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    return s->shuffle ? dpari_permutation_walk(s, at, 0) : at;
 }
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
@@ -11158,7 +10869,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
 /* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
-DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed)
+static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
     g->word[0] = (uint32_t)(seed & 0xffffffffu);
@@ -11181,7 +10892,7 @@ static void dpari_mt19937_turn(dpar_mt19937 *g)
     g->at = 0;
 }
 
-DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g)
+static uint32_t dpari_mt19937_next(dpar_mt19937 *g)
 {
     uint32_t y;
     if (g->at >= 624) {
@@ -11203,7 +10914,7 @@ static void dpari_randperm_forward(dpar_mt19937 *g, int64_t n, int64_t *order)
         order[i] = i;
     }
     for (i = 0; i < n - 1; i++) {
-        int64_t j = i + (int64_t)(dpar_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
+        int64_t j = i + (int64_t)(dpari_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
         order[i] = order[j];
         order[j] = swap;
     }
@@ -11213,7 +10924,7 @@ static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        uint64_t high = dpar_mt19937_next(g), draw = high << 32 | dpar_mt19937_next(g);
+        uint64_t high = dpari_mt19937_next(g), draw = high << 32 | dpari_mt19937_next(g);
         int64_t j = (int64_t)(draw % (uint64_t)(i + 1));
         order[i] = i;
         order[i] = order[j];
@@ -11221,15 +10932,17 @@ static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order
     }
 }
 
-DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_t seed,
+                                          dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
         return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
     }
+    dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {
-        dpari_randperm_forward(g, count, order);
+        dpari_randperm_forward(scratch, count, order);
     } else {
-        dpari_randperm_inside_out(g, count, order);
+        dpari_randperm_inside_out(scratch, count, order);
     }
     return DPAR_OK;
 }
@@ -11246,67 +10959,52 @@ static uint64_t dpari_mix(uint64_t x)
 }
 
 /* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
-static uint64_t dpari_round(const dpar_permutation *p, uint64_t half, uint32_t round)
+static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
 {
-    return dpari_mix(half + dpari_mix(p->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+    return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
 enum { DPARI_ROUNDS = 6 }; /* of both halves */
 
-static uint64_t dpari_feistel(const dpar_permutation *p, uint64_t x, int back)
+static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x, int back)
 {
-    const uint64_t low_mask = ((uint64_t)1 << p->low) - 1, high_mask = ((uint64_t)1 << p->high) - 1;
-    uint64_t low = x & low_mask, high = x >> p->low;
+    const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
+    uint64_t low = x & low_mask, high = x >> s->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
         if (back) {
-            low ^= dpari_round(p, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
-            high ^= dpari_round(p, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
+            low ^= dpari_round(s, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
+            high ^= dpari_round(s, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
         } else {
-            high ^= dpari_round(p, low, 2 * i) & high_mask;
-            low ^= dpari_round(p, high, 2 * i + 1) & low_mask;
+            high ^= dpari_round(s, low, 2 * i) & high_mask;
+            low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
         }
     }
-    return high << p->low | low;
+    return high << s->low | low;
 }
 
-DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
-                                           uint64_t epoch, dpar_why *why)
+static void dpari_permutation_set(dpar_sampler *s)
 {
     int32_t bits = 2;
-    if (count < 0 || count > INT64_C(1) << 62) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "a permutation of # elements: 0 to 2^62", count, 0, 0, 0);
-    }
-    while (bits < 62 && (INT64_C(1) << bits) < count) {
+    while (bits < 62 && (INT64_C(1) << bits) < s->count) {
         bits++;
     }
-    p->count = count;
-    p->key = dpari_mix(dpari_mix(seed) + epoch);
-    p->low = bits / 2;
-    p->high = bits - bits / 2;
-    return DPAR_OK;
+    s->key = dpari_mix(dpari_mix(s->seed) + s->epoch);
+    s->low = bits / 2;
+    s->high = bits - bits / 2;
 }
 
-static int64_t dpari_permutation_walk(const dpar_permutation *p, int64_t x, int back)
+/* What lies at position x, or backwards where value x lies; -1 outside 0..count-1. Fewer than two
+ * walks on average. */
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back)
 {
-    if (x < 0 || x >= p->count) {
+    if (x < 0 || x >= s->count) {
         return -1;
     }
     do { /* a walk along a cycle that began inside ends inside */
-        x = (int64_t)dpari_feistel(p, (uint64_t)x, back);
-    } while (x >= p->count);
+        x = (int64_t)dpari_feistel(s, (uint64_t)x, back);
+    } while (x >= s->count);
     return x;
-}
-
-DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i)
-{
-    return dpari_permutation_walk(p, i, 0);
-}
-
-DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v)
-{
-    return dpari_permutation_walk(p, v, 1);
 }
 
 #endif /* DPAR_INDEX_IMPLEMENTATION */

@@ -515,7 +515,7 @@ enum {
 /* All zero means the defaults. */
 typedef struct dpar_move_options {
     int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
-    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_begin; the same */
+    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_first; the same */
     int32_t tag;              /* of the messages; the same on all ranks */
     int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
     const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
@@ -6250,7 +6250,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpar_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
         dpar_text_int(&t, mesh->offset);
@@ -6262,7 +6262,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);
@@ -13545,9 +13545,16 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
 {
     s->direction = direction;
     s->at = 0;
-    return s->from == NULL ? DPAR_OK
-                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
-                                                  s->per_node, why);
+    if (s->from == NULL) {
+        return DPAR_OK;
+    }
+    if (s->per_node < DPAR_PRIMARY) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+    }
+    if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
@@ -14547,7 +14554,7 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
         sums |= from->axis[i].kind == DPAR_PARTIAL;
         averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
-    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
 
 typedef struct dpari_redistribution {

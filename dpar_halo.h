@@ -36,8 +36,8 @@
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why);
- *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why);
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
  *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
  *         h.periodic = 1u << 1;
  *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
@@ -53,7 +53,7 @@
  *                 compute(&f, &box, &todo);
  *             }
  *             bad = bad || dpar_halo_exchange_end(x);
- *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }
@@ -1134,7 +1134,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     if (step->number >= 0) {
         dpari_hx_widen(w, f->halo, step);
     }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
 }
 
 /* The walk itself; of halos beside halos once for those below and once for those above. */
@@ -1147,7 +1147,7 @@ static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
         return 0;
     }
     w->above = 1;
-    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
            dpar_halo_next(&w->walk, t);
 }
 
@@ -2643,7 +2643,7 @@ static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo
     if (f->halos) {
         return "halos beside the block are as wide as the plan: give the narrower plan its own";
     }
-    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
         h->owner != wide->owner) {
         return "the narrower halo is on another grid, mesh or owners";
     }

@@ -900,7 +900,7 @@ DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
+ * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
  * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
  * nothing to add up. As dpar_comm_split. */
@@ -1139,7 +1139,7 @@ typedef struct dpar_ulysses_plan {
     int32_t heads;         /* of all: rows of [tokens][heads][width] */
     int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
     dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpar_ulysses_counts; private, as all that
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts; private, as all that
                                                        follows */
     int64_t *cuts;
     const void **piece; /* of each rank; then of those that hold a head */
@@ -1180,7 +1180,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  * and backward; each gives what one rank with all tokens and all experts would give. The experts
  * themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, 0, &why);   layer: zeroed
+ *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
@@ -1231,7 +1231,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  * becomes 0, and sums of dweight, whose order is the device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
- *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
@@ -3301,10 +3301,13 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o,
+                                          int32_t params, const int64_t *numel)
 {
-    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
+    how.params = params;
+    how.numel = numel;
     how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
     how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
     how.align = o->align > 0 ? o->align : 64;
@@ -3348,8 +3351,8 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
 {
     dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
-        st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o, params, numel);
+        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
         (void)dpari_ddp_place(NULL, params, *buckets, bytes);
@@ -3403,13 +3406,12 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
 /* Buckets, and memory for the gradients. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
 {
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options, d->params, numel);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
     int32_t i;
-    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
-                                       &d->buckets, why);
+    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -3470,7 +3472,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st == DPAR_OK) {
         given.options = options;
         given.numel = numel;
-        given.how = dpari_ddp_bucketing(c, options);
+        given.how = dpari_ddp_bucketing(c, options, params, numel);
         given.params = params;
     }
     st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
@@ -3814,7 +3816,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
 /* ==== train/fsdp.c ==== */
 
 typedef struct dpari_fsdp_unit {
-    dpar_flat flat;
+    dpari_flat flat;
     int64_t shard_at;    /* of its shard in arrays of shards, elements */
     int64_t whole_at;    /* of it in arrays of whole units */
     uint64_t key;        /* its first element among all, without padding: for random numbers that do
@@ -4152,8 +4154,8 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
         dpari_zero(n, sizeof *n);
         n->first = first;
         n->last = first + params_of[u];
-        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
-                            d->shard->size, d->start + first, why);
+        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                             d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -4458,8 +4460,8 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
-           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece != NULL ? piece : &unwanted);
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                            piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
@@ -5032,7 +5034,6 @@ DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why)
 {
-    const char *const name[1] = {"shard"};
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
@@ -5040,12 +5041,12 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
         ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
-    st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
     mesh.offset = first;
-    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
@@ -5074,8 +5075,9 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     }
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
-    st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
-                                              DPAR_PRIMARY, why)
+    st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
+    st = st == DPAR_OK ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
+                                              DPAR_PRIMARY)
                        : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
@@ -5240,7 +5242,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
         return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
     if (st == DPAR_OK) {
         made.comm = c;
         made.type = type;
@@ -5946,7 +5948,7 @@ DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_com
         *same = NULL;
         return DPAR_OK;
     }
-    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
+    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
 }
 
 DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
@@ -5959,7 +5961,7 @@ DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, d
     if (st != DPAR_OK || same == NULL) {
         return st;
     }
-    share = dpar_heads_of(h, t->comm->rank);
+    share = dpar_heads_local(h, t->comm->rank);
     if (share.copies < 2) {
         return DPAR_OK;
     }
@@ -6135,7 +6137,7 @@ typedef struct dpari_seq_walk {
 DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
     *lo = dpar_split_offset(&s, rank);
     *hi = *lo + dpar_split_size(&s, rank);
@@ -6191,7 +6193,7 @@ static int dpari_seq_next(dpari_seq_walk *w)
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, 0, NULL);
+                                  p->ranks, 1, NULL);
             w->open = 1;
         }
         for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
@@ -7096,7 +7098,7 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 /* Heads of a rank; *first may be NULL. */
 static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
 {
-    const dpar_heads_share share = dpar_heads_of(&u->heads, rank);
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
         *first = u->of_groups ? share.group : share.query;
     }
@@ -7131,7 +7133,7 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
     const dpar_heads *h = &u->heads;
     dpar_heads heads;
     int64_t room;
-    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, 0, why);
+    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -7245,8 +7247,8 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                             p->send_at, p->receive, p->receive_at, why)
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                              p->send_at, p->receive, p->receive_at, why)
                        : st;
     p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
     p->receive[p->comm->rank] = 0;

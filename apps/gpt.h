@@ -1280,8 +1280,8 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     if (!c->ulysses) {
         return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
     }
-    GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why));
-    GPT_TRY(dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, 0, why));
+    GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, why));
+    GPT_TRY(dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, why));
     for (i = 0; i < 2; i++) {
         g->to_heads[i].tokens = g->cut;
         g->to_heads[i].heads = heads;
@@ -1290,7 +1290,7 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
         g->to_heads[i].width = g->head;
         GPT_TRY(dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why));
     }
-    there = dpar_heads_of(&heads, cp->rank);
+    there = dpar_heads_local(&heads, cp->rank);
     a->heads = there.queries;
     a->groups = there.groups;
     g->tokens = dpar_split_size(&g->cut, cp->rank);
@@ -1309,7 +1309,7 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     if (c->experts == 0) {
         return DPAR_OK;
     }
-    GPT_TRY(dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, 0, why));
+    GPT_TRY(dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, why));
     g->first_expert = dpar_split_offset(&l->experts, ep->rank);
     g->my_experts = dpar_split_size(&l->experts, ep->rank);
     l->choices = c->choices;
@@ -1348,15 +1348,15 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     g->comms = *comms;
     GPT_TRY(gpt_check(c, comms, why));
     p = tp->size;
-    GPT_TRY(dpar_heads_init(&g->heads, c->heads, c->groups, p, DPAR_EVEN, 0, why));
+    GPT_TRY(dpar_heads_init(&g->heads, c->heads, c->groups, p, DPAR_EVEN, why));
     GPT_TRY(dpar_vocab_init(&g->vocab, c->vocab, 0, p, p, why));
-    GPT_TRY(dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, p, 1, 0, why));
-    GPT_TRY(dpar_split_init(&g->shared, DPAR_EVEN, c->shared, p, 1, 0, why));
-    GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, p, 1, 0, why));
+    GPT_TRY(dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, p, 1, why));
+    GPT_TRY(dpar_split_init(&g->shared, DPAR_EVEN, c->shared, p, 1, why));
+    GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, p, 1, why));
     if ((p + c->groups - 1) / c->groups > c->heads / c->groups) {
         return gpt_refuse(why, "more tensor parallel ranks than heads for them");
     }
-    g->share = dpar_heads_of(&g->heads, tp->rank);
+    g->share = dpar_heads_local(&g->heads, tp->rank);
     g->whole = (int64_t)c->samples * c->length;
     g->head = c->width / c->heads;
     g->heads_width = g->share.queries * g->head;

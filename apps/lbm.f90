@@ -119,6 +119,7 @@ contains
         type(block), intent(inout) :: b
         type(dpar_halo), intent(out) :: halo
         type(dpar_mesh) :: mesh
+        type(dpar_cart_grid) :: grid
         type(dpar_placement) :: placement(3)
         type(dpar_box) :: box
         integer(c_int64_t) :: cells(3)
@@ -127,9 +128,11 @@ contains
         b%extent = [s%n, s%n, merge(s%n, s%span, s%span == 0)]
         cells = b%extent(3:1:-1)
         parts = 0
-        ! faces across x, in pieces of one number, count four times
-        call need(dpar_grid_create(dpar_size(b%world), 3, cells, int([1, 1, 4], c_int64_t), 0, &
-                                   parts, why=why), "a grid of ranks")
+        grid%ranks = dpar_size(b%world)
+        grid%dims = 3
+        grid%cells(:2) = cells
+        grid%weight(:2) = [1, 1, 4] ! faces across x lie in pieces of one number
+        call need(dpar_cart_create(grid, parts, why=why), "a grid of ranks")
         b%parts = parts(3:1:-1)
         call need(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0, why), "mesh")
         do d = 1, 3
@@ -341,7 +344,7 @@ contains
         end if
         call need(dpar_halo_exchange_end(x), "end")
         n = 0
-        do while (dpar_halo_rim(halo, dpar_rank(b%world), n, box) /= 0)
+        do while (dpar_halo_boundary(halo, dpar_rank(b%world), n, box) /= 0)
             call dpar_bounds(box, lower, upper)
             call advance(f, g, lower, upper, plus, minus)
             n = n + 1
@@ -755,13 +758,16 @@ contains
     subroutine fit(s, fault)
         type(settings), intent(in) :: s
         character(len=*), intent(inout) :: fault
+        type(dpar_cart_grid) :: grid
         integer(c_int32_t) :: parts(3)
         integer(c_int64_t) :: n
         n = merge(min(s%n, 16), s%n, s%table)
         parts = 0
-        if (dpar_grid_create(s%ranks, 3, [merge(n, int(s%span, c_int64_t), s%span == 0), n, n], &
-                             int([1, 1, 4], c_int64_t), 0, parts, why=why) < 0) &
-            fault = dpar_string(why)
+        grid%ranks = s%ranks
+        grid%dims = 3
+        grid%cells(:2) = [merge(n, int(s%span, c_int64_t), s%span == 0), n, n]
+        grid%weight(:2) = [1, 1, 4]
+        if (dpar_cart_create(grid, parts, why=why) < 0) fault = dpar_string(why)
     end subroutine
 end module
 

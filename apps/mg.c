@@ -486,7 +486,7 @@ static void set_up_level(mg *g, level *l)
     l->halo.shape = DPAR_STENCIL_BOX;
     l->halo.periodic = 3;
     if (g->st == DPAR_OK) {
-        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, NULL, &g->why);
+        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, &g->why);
     }
     if (g->st == DPAR_OK) {
         (void)dpar_halo_owned(&l->halo, g->c->rank, &own);
@@ -512,11 +512,10 @@ static void set_up_level(mg *g, level *l)
 
 static void set_up(mg *g, const int32_t *grid)
 {
-    static const char *const names[] = {"z", "y"};
     const int64_t finest = g->p->n;
     level *l = g->levels;
     int64_t n;
-    g->st = dpar_mesh_init(&g->mesh, 2, names, grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
+    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
     for (n = 2; n <= finest; n *= 2) {
         l = &g->levels[g->top++];
         l->n = n;
@@ -659,9 +658,16 @@ static int read_arguments(int argc, char **argv, request *q)
 /* How many ranks along z and y. */
 static int choose_grid(request *q)
 {
-    const int64_t cells[2] = {q->p->n, q->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
+    dpar_cart_grid grid;
     dpar_why why;
-    return dpar_grid_create(q->ranks, 2, cells, weight, 3, q->grid, NULL, &why) == DPAR_OK
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = q->ranks;
+    grid.dims = 2;
+    grid.cells[0] = grid.cells[1] = q->p->n;
+    grid.weight[0] = 4; /* planes lie in one piece */
+    grid.weight[1] = 5;
+    grid.periodic = 3;
+    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK
                ? 0
                : complain(why.text, NULL);
 }

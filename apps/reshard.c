@@ -8,7 +8,7 @@
  *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
  *   every element is where it belongs
  *
- * Each rank works out alone which bytes of whose file it needs (dpar_transfers_begin): no index is
+ * Each rank works out alone which bytes of whose file it needs (dpar_transfers_first): no index is
  * written, none is gathered. A file holds the rank's shards one after the other, in C order. */
 #include "dpar.h"
 
@@ -97,15 +97,14 @@ static void llama_3_8b(void)
 /* Tensor parallelism cuts first, then data parallelism (FSDP) cuts dim 0 of what is left. */
 static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
 {
-    int32_t dp = dpar_mesh_find(mesh, "dp"), tp = dpar_mesh_find(mesh, "tp"), order[2];
+    int32_t dp = dpar_mesh_find(mesh, "dp"), tp = dpar_mesh_find(mesh, "tp");
     dpar_placement placement[2];
     dpar_layout l;
     dpar_why why;
     placement[dp] = dpar_shard(0);
     placement[tp] = t->cut < 0 ? dpar_replicate() : dpar_shard(t->cut);
-    order[0] = tp;
-    order[1] = dp;
-    if (dpar_layout_init(&l, mesh, t->dims, t->extent, placement, order, &why) != DPAR_OK) {
+    placement[dp].order = 1;
+    if (dpar_layout_init(&l, mesh, t->dims, t->extent, placement, &why) != DPAR_OK) {
         fail(t->name, why.text);
     }
     return l;
@@ -116,7 +115,7 @@ static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
 static int32_t stage_of(const tensor *t)
 {
     dpar_split s;
-    if (dpar_split_init(&s, DPAR_EVEN, LAYERS, STAGES, 0, 0, NULL) != DPAR_OK) {
+    if (dpar_split_init(&s, DPAR_EVEN, LAYERS, STAGES, 0, NULL) != DPAR_OK) {
         return 0;
     }
     return t->layer < 0 ? 0 : t->layer >= LAYERS ? STAGES - 1 : dpar_split_owner(&s, t->layer);
@@ -124,13 +123,12 @@ static int32_t stage_of(const tensor *t)
 
 static void make_layouts(void)
 {
-    static const char *const saved_axes[] = {"dp", "tp"}, *const wanted_axes[] = {"pp", "dp", "tp"};
     static const int32_t saved_size[] = {4, 2}, wanted_size[] = {STAGES, 2, 2};
     dpar_mesh saved, wanted, stage;
     int i;
     dpar_why why;
-    if (dpar_mesh_init(&saved, 2, saved_axes, saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
-        dpar_mesh_init(&wanted, 3, wanted_axes, wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
+    if (dpar_mesh_init(&saved, "dp tp", saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
+        dpar_mesh_init(&wanted, "pp dp tp", wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
         fail("mesh", why.text);
     }
     for (i = 0; i < tensors; i++) {
@@ -173,8 +171,8 @@ static int64_t visit(int id, const dpar_layout *l, int32_t rank, uint32_t *local
     int64_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], wrong = 0, i, j;
     int64_t columns = l->dims > 1 ? l->extent[1] : 1;
     memset(&cursor, 0, sizeof cursor);
-    dpar_layout_strides(l, rank, stride);
-    while (dpar_layout_next_box(l, rank, &cursor, &box, at)) {
+    dpar_layout_strides(l, rank, NULL, stride);
+    while (dpar_layout_next(l, rank, &cursor, &box, at)) {
         int64_t left = l->dims > 1 ? box.lo[1] : 0, right = l->dims > 1 ? box.hi[1] : 1;
         for (i = box.lo[0]; i < box.hi[0]; i++) {
             uint32_t *row = local + (at[0] + i - box.lo[0]) * stride[0] + (l->dims > 1 ? at[1] : 0);
@@ -270,13 +268,13 @@ static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
     dpar_why why;
     int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     uint32_t *local = room(dpar_layout_numel(&list[i].wanted, rank));
-    if (dpar_transfers_begin(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES, DPAR_PRIMARY,
-                             &why) != DPAR_OK) {
+    if (dpar_transfers_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES,
+                             DPAR_PRIMARY) != DPAR_OK) {
         fail(list[i].name, why.text);
     }
-    dpar_layout_strides(&list[i].wanted, rank, here);
+    dpar_layout_strides(&list[i].wanted, rank, NULL, here);
     while (dpar_transfers_next(&w, &t)) {
-        dpar_layout_strides(&list[i].saved, t.peer, there);
+        dpar_layout_strides(&list[i].saved, t.peer, NULL, there);
         sum->reads += read_box(&t, file[t.peer], file_offset(i, t.peer), there, local, here);
         sum->boxes++;
         sum->elements += dpar_transfer_volume(&t);
@@ -319,11 +317,11 @@ static void check_saved(void)
             dpar_box_cursor cursor;
             memset(&cursor, 0, sizeof cursor);
             if (dpar_layout_is_primary(&list[i].saved, rank) &&
-                dpar_layout_next_box(&list[i].saved, rank, &cursor, &box[n], NULL)) {
+                dpar_layout_next(&list[i].saved, rank, &cursor, &box[n], NULL)) {
                 n++;
             }
         }
-        if (dpar_boxes_cover(list[i].dims, list[i].extent, box, n, order, &why) != DPAR_OK) {
+        if (dpar_box_cover(list[i].dims, list[i].extent, box, n, order, &why) != DPAR_OK) {
             fail(list[i].name, why.text);
         }
     }
@@ -362,7 +360,7 @@ static void draw(FILE *f, const tensor *t, const dpar_layout *l, int32_t ranks, 
         dpar_box_cursor cursor;
         dpar_box box;
         memset(&cursor, 0, sizeof cursor);
-        while (dpar_layout_next_box(l, rank, &cursor, &box, NULL)) {
+        while (dpar_layout_next(l, rank, &cursor, &box, NULL)) {
             double rows = 120.0 / (double)t->extent[0];
             double columns = t->dims > 1 ? 120.0 / (double)t->extent[1] : 120.0;
             double left = t->dims > 1 ? (double)box.lo[1] * columns : 0.0;

@@ -421,7 +421,7 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
         compute(p, &core, 1, base, from, to, dt);
     }
     st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
-    while (n < RIMS && dpar_halo_rim(&p->points[H], p->c->rank, n, &rim[n])) {
+    while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
         n++;
     }
     if (st == DPAR_OK) {
@@ -585,18 +585,18 @@ static int64_t survey(planet *p)
 /* Who has which cells: blocks as even as they can be, halos of `reach` along the circles. */
 static dpar_status cut(planet *p, int64_t reach)
 {
-    static const char *const names[] = {"south-north", "west-east"};
     const int64_t extent[2] = {p->rows, p->columns};
     dpar_placement placement[2];
     dpar_mesh mesh;
     dpar_halo h;
     int32_t f;
     dpar_status st =
-        dpar_mesh_init(&mesh, 2, names, p->s->parts, DPAR_LAST_FASTEST, p->c->size, &p->why);
+        dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST, p->c->size,
+                       &p->why);
     placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
     memset(&h, 0, sizeof h);
-    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, NULL, &p->why) : st;
+    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = 1;
     h.low[1] = h.high[1] = reach;
@@ -1181,17 +1181,25 @@ static int settle(settings *s)
 /* Blocks for so many ranks: as given, or with the least to exchange. */
 static int divide(settings *s, int32_t ranks)
 {
-    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows), cells[2] = {rows, 2 * rows};
-    const int64_t weight[2] = {1, roof(sine(PI / 2 / s->rows)) + 1}; /* widths of the halos */
+    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
+    dpar_cart_grid grid;
     dpar_why why;
     int a = 0, b = 0, end = 0;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 2;
+    grid.cells[0] = rows;
+    grid.cells[1] = 2 * rows;
+    grid.weight[0] = 1; /* widths of the halos */
+    grid.weight[1] = roof(sine(PI / 2 / s->rows)) + 1;
+    grid.periodic = 2;
     if (s->grid != NULL && (sscanf(s->grid, "%2dx%2d%n", &a, &b, &end) != 2 || s->grid[end] != 0 ||
                             a < 1 || b < 1 || a * b != ranks)) {
         return complain("--grid takes AxB, their product the number of ranks, not", s->grid);
     }
     s->parts[0] = a;
     s->parts[1] = b;
-    return dpar_grid_create(ranks, 2, cells, weight, 2, s->parts, NULL, &why) != DPAR_OK
+    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK
                ? complain(why.text, NULL)
                : 0;
 }

@@ -120,7 +120,6 @@ template <class F> static void each(const dpar_box &box, const dpar_box &all, F 
 /* The cube over the ranks of c: blocks with the least surface, one cell around them. */
 static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why *why)
 {
-    const char *names[3] = {"z", "y", "x"};
     const int64_t n = (int64_t)s->cells, cells[3] = {n, n, n};
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t parts[3] = {0, 0, 0};
@@ -131,9 +130,15 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     for (int d = 0; d < 3; d++) {
         h->low[d] = h->high[d] = 1;
     }
-    dpar_status st = dpar_grid_create(ranks, 3, cells, NULL, around, parts, NULL, why);
-    st = st < 0 ? st : dpar_mesh_init(&mesh, 3, names, parts, DPAR_LAST_FASTEST, ranks, why);
-    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, NULL, why);
+    dpar_cart_grid grid;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 3;
+    grid.periodic = around;
+    memcpy(grid.cells, cells, sizeof cells);
+    dpar_status st = dpar_cart_create(&grid, parts, NULL, why);
+    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
+    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }
 
 /* One launch for n boxes of cells; `all` is the local array's. */
@@ -177,7 +182,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     (void)dpar_halo_owned(&h, c->rank, own);
     (void)dpar_halo_box(&h, c->rank, all);
     const int cores = dpar_halo_core(&h, c->rank, &core);
-    while (rims < MOST_BOXES && dpar_halo_rim(&h, c->rank, rims, &rim[rims])) {
+    while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
         rims++;
     }
     /* beyond the walls both arrays are 0 and stay so */

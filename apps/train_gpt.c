@@ -294,8 +294,6 @@ static dpar_comm *mirrored(trainer *t, const dpar_mesh *mesh, uint32_t axes)
  * middle. */
 static dpar_status lay_mesh(trainer *t)
 {
-    static const char *const names[] = {"pp", "replicate", "shard", "cp", "tp"};
-    static const char *const experts[] = {"pp", "edp", "ep", "tp"};
     const settings *s = t->s;
     int32_t sizes[5];
     dpar_status st;
@@ -304,12 +302,13 @@ static dpar_status lay_mesh(trainer *t)
     sizes[2] = (int32_t)(s->dp / s->replicas);
     sizes[3] = (int32_t)s->cp;
     sizes[4] = (int32_t)s->tp;
-    st = dpar_mesh_init(&t->mesh, 5, names, sizes, DPAR_LAST_FASTEST, t->world->size, &t->why);
+    st = dpar_mesh_init(&t->mesh, "pp replicate shard cp tp", sizes, DPAR_LAST_FASTEST,
+                        t->world->size, &t->why);
     if (st == DPAR_OK) {
         sizes[1] = (int32_t)(s->dp * s->cp / s->ep);
         sizes[2] = (int32_t)s->ep;
         sizes[3] = (int32_t)s->tp;
-        st = dpar_mesh_view(&t->view, &t->mesh, 4, experts, sizes, DPAR_LAST_FASTEST, &t->why);
+        st = dpar_mesh_view(&t->view, &t->mesh, "pp edp ep tp", sizes, DPAR_LAST_FASTEST, &t->why);
     }
     (void)dpar_mesh_coords(&t->mesh, t->world->rank, t->at);
     return st;

@@ -750,7 +750,7 @@ static int lay_out(const options *o, const dpar_mesh *mesh, dpar_layout *level)
     extent[0] = o->size[0];
     extent[1] = o->size[1];
     for (l = 0; l < o->levels; l++) {
-        if (dpar_layout_init(&level[l], mesh, 2, extent, cut, NULL, &why) != DPAR_OK) {
+        if (dpar_layout_init(&level[l], mesh, 2, extent, cut, &why) != DPAR_OK) {
             fprintf(stderr, "unet: %s\n", why.text);
             return 1;
         }
@@ -1207,7 +1207,6 @@ static double output_difference(const net *n, const net *whole, int first, doubl
 
 static int compare(dpar_comm *world, net *n, const options *o)
 {
-    static const char *const names[2] = {"y", "x"};
     static const int32_t one[2] = {1, 1};
     dpar_comm *self = NULL;
     dpar_mesh mesh;
@@ -1221,7 +1220,7 @@ static int compare(dpar_comm *world, net *n, const options *o)
         failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
         return 1;
     }
-    bad = dpar_mesh_init(&mesh, 2, names, one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
+    bad = dpar_mesh_init(&mesh, "y x", one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
           plan_net(&whole, self, &mesh, o->dp, o) || one_pass(&whole, o, 0, wide);
     if (!bad) {
         far[0] = output_difference(n, &whole, world->rank / (o->tiles[0] * o->tiles[1]), &far[1]);
@@ -1362,7 +1361,6 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
 
 static int run(dpar_comm *world, void *arg)
 {
-    static const char *const names[2] = {"y", "x"};
     const options *o = (const options *)arg;
     const int tiles = o->tiles[0] * o->tiles[1];
     dpar_comm *c = NULL;
@@ -1373,7 +1371,7 @@ static int run(dpar_comm *world, void *arg)
     int bad;
     sizes[0] = o->tiles[0];
     sizes[1] = o->tiles[1];
-    if (n == NULL || dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, tiles, NULL) ||
+    if (n == NULL || dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, tiles, NULL) ||
         failed(world, dpar_comm_split(world, world->rank / tiles, world->rank, &c), "split",
                NULL)) {
         return 1;

@@ -121,7 +121,6 @@ struct plan {
 
 static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
 {
-    const char *names[3] = {"z", "y", "x"};
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t ranks[3] = {1, 1, 1};
     int64_t whole[3], bytes = 0;
@@ -141,8 +140,8 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         whole[d] = n * ranks[d];
         p->h.low[d] = p->h.high[d] = (int64_t)s.layers;
     }
-    right(dpar_mesh_init(&mesh, 3, names, ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, NULL, &why), why.text);
+    right(dpar_mesh_init(&mesh, "z y x", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, &why), why.text);
     p->h.periodic = 7;
     p->h.shape = full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     p->fields = (int)s.fields;

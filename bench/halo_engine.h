@@ -38,7 +38,6 @@ static void dpar_must(dpar_status s, const char *call, const char *why)
 /* The blocks of mpi_halo as dpar has them. */
 static void dpar_describe(dpar_case *x)
 {
-    static const char *const names[3] = {"z", "y", "x"};
     int32_t size[3];
     int64_t extent[3];
     dpar_placement cut[3];
@@ -52,9 +51,9 @@ static void dpar_describe(dpar_case *x)
     }
     x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     x->halo.periodic = 7;
-    dpar_must(dpar_mesh_init(&x->mesh, 3, names, size, DPAR_LAST_FASTEST, 0, &why), "mesh",
+    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_LAST_FASTEST, 0, &why), "mesh",
               why.text);
-    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, NULL, &why), "layout",
+    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout",
               why.text);
 }
 

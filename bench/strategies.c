@@ -517,8 +517,8 @@ static dpar_status ulysses_open(job *j)
     dpar_ulysses u = {0};
     const int64_t tokens = j->r->numel / (HEADS * HEAD);
     int64_t bytes = 0;
-    dpar_status st = dpar_split_init(&u.tokens, DPAR_EVEN, RANKS * tokens, RANKS, 1, 0, &j->why);
-    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, 0, &j->why) : st;
+    dpar_status st = dpar_split_init(&u.tokens, DPAR_EVEN, RANKS * tokens, RANKS, 1, &j->why);
+    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, &j->why) : st;
     u.type = DPAR_F32;
     u.width = HEAD;
     st = st == DPAR_OK ? dpar_ulysses_bytes(j->c, &u, &bytes, &j->why) : st;
@@ -567,7 +567,7 @@ static dpar_status expert_open(job *j)
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
     int64_t bytes = 0, each = 0, i;
     void *memory;
-    dpar_status st = dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, RANKS, 1, 0, &j->why);
+    dpar_status st = dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
     layer.tokens = tokens;
     layer.width = ROW;

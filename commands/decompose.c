@@ -225,8 +225,10 @@ static void print_placement(const dpar_place *place)
 /* What a block sends across its faces, edges and corners; blocks are rounded up. */
 static dpar_stencil stencil_of(const problem *p, const int32_t *parts)
 {
-    dpar_stencil s = dpar_stencil_edges(p->shape);
+    dpar_stencil s;
     int32_t d;
+    memset(&s, 0, sizeof s);
+    s.shape = p->shape;
     s.bytes = p->bytes;
     for (d = 0; d < p->dims; d++) {
         s.block[d] = p->cells[d] / parts[d] + (p->cells[d] % parts[d] != 0);
@@ -306,7 +308,8 @@ static void try_grid(search *s)
     dpar_stencil stencil = stencil_of(s->p, s->parts);
     int64_t total, worst;
     if (dpar_cart_init(&cart, s->p->dims, s->parts, s->p->periodic, NULL) != DPAR_OK ||
-        dpar_place_best(&place, &cart, s->p->per_node, &stencil, &total, &worst, NULL) != DPAR_OK) {
+        dpar_place_best(&place, &cart, s->p->per_node, &stencil, NULL) != DPAR_OK ||
+        dpar_place_cost(&place, &stencil, &total, &worst, NULL) != DPAR_OK) {
         return;
     }
     if (s->worst < 0 || worst < s->worst || (worst == s->worst && total < s->total)) {
@@ -360,14 +363,19 @@ static int decompose(const problem *p)
 {
     const int32_t ranks = p->nodes * p->per_node;
     int32_t mpi[DPAR_MAX_DIMS] = {0}, best[DPAR_MAX_DIMS] = {0}, d;
+    dpar_cart_grid grid;
     dpar_cart cart;
     dpar_place place;
     dpar_stencil s;
     dpar_why why;
     search all;
-    if (dpar_dims_create(ranks, p->dims, mpi, &why) != DPAR_OK ||
-        dpar_grid_create(ranks, p->dims, p->cells, NULL, p->periodic, best, NULL, &why) !=
-            DPAR_OK ||
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = p->dims;
+    grid.periodic = p->periodic;
+    memcpy(grid.cells, p->cells, sizeof grid.cells);
+    if (dpar_cart_dims(ranks, p->dims, mpi, &why) != DPAR_OK ||
+        dpar_cart_create(&grid, best, NULL, &why) != DPAR_OK ||
         dpar_cart_init(&cart, p->dims, mpi, p->periodic, &why) != DPAR_OK ||
         dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, p->per_node, &why) != DPAR_OK) {
         return complain(why.text, NULL);
@@ -382,7 +390,7 @@ static int decompose(const problem *p)
         show(p, "least cut", &place) != 0) {
         return 2;
     }
-    if (dpar_place_best(&place, &cart, p->per_node, &s, NULL, NULL, &why) != DPAR_OK) {
+    if (dpar_place_best(&place, &cart, p->per_node, &s, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (show(p, "least cut, placed", &place) != 0) {

@@ -165,7 +165,6 @@ static int halo_work_wrong(const halo_work *w, uint64_t round, int adds)
 static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
 {
     static const int64_t runs[3] = {0, 1, 1 << 20};
-    const char *names[] = {"y", "x"};
     dpar_placement place[2];
     dpar_mesh m;
     int32_t parts[2];
@@ -181,10 +180,10 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
         extent[d] = parts[d] * (1 + oracle_below(&seed, 6)) + oracle_below(&seed, 3);
         place[d] = dpar_shard_by(d, DPAR_EVEN, 0);
     }
-    (void)dpar_mesh_init(&m, 2, names, parts, DPAR_LAST_FASTEST, c->size, NULL);
+    (void)dpar_mesh_init(&m, "y x", parts, DPAR_LAST_FASTEST, c->size, NULL);
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         dpar_halo *h = &w->a[i].h;
-        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL, NULL);
+        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL);
         h->periodic = (uint32_t)oracle_below(&seed, 4);
         h->shape = oracle_below(&seed, 2) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
         for (d = 0; d < 2; d++) {

@@ -7,7 +7,7 @@
 #ifndef NCCL_TUNER_H
 #define NCCL_TUNER_H
 
-#include "dpar.h"
+#include "dpar_cost.h"
 
 enum {
     DPARI_TREE,

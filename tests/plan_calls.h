@@ -3,7 +3,7 @@
 #ifndef PLAN_CALLS_H
 #define PLAN_CALLS_H
 
-#include "dpar.h"
+#include "dpar_cost.h"
 
 /* One of each. */
 static DPARI_UNUSED dpar_strategy plain_strategy(void)

@@ -4,7 +4,7 @@
 #ifndef SCHEDULE_CALLS_H
 #define SCHEDULE_CALLS_H
 
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <string.h>
 

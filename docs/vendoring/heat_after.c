@@ -30,7 +30,6 @@ static void share(int n, int parts, int part, int *first, int *size) {
 }
 
 static void exchange_init(plate *p) {
-    static const char *const names[] = {"y", "x"};
     const int64_t cells[] = {NY, NX};
     const dpar_placement cuts[] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
     dpar_mesh mesh;
@@ -43,8 +42,8 @@ static void exchange_init(plate *p) {
     p->field.halo = &p->halo; /* type: DPAR_F64 is 0 */
     p->field.data = p->now;
     if (dpar_mpi_comm(p->comm, NULL, &p->world, &why) < 0 ||
-        dpar_mesh_init(&mesh, 2, names, p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, NULL, &why) < 0 ||
+        dpar_mesh_init(&mesh, "y x", p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
+        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, &why) < 0 ||
         dpar_halo_exchange_bytes(p->world, &p->field, 1, NULL, &bytes, &why) < 0 ||
         dpar_comm_alloc(p->world, bytes, &memory) < 0 ||
         dpar_halo_exchange_init(memory, bytes, p->world, &p->field, 1, NULL, &p->plan, &why) < 0) {

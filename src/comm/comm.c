@@ -4,6 +4,8 @@
 #include "kernel.h"
 #include "os.h"
 
+#include "../index/inner.h"
+
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
@@ -712,7 +714,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpar_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
         dpar_text_int(&t, mesh->offset);
@@ -724,7 +726,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);

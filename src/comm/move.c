@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
+#include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/redistribute.h"
@@ -657,9 +658,16 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
 {
     s->direction = direction;
     s->at = 0;
-    return s->from == NULL ? DPAR_OK
-                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
-                                                  s->per_node, why);
+    if (s->from == NULL) {
+        return DPAR_OK;
+    }
+    if (s->per_node < DPAR_PRIMARY) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+    }
+    if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
@@ -1659,7 +1667,7 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
         sums |= from->axis[i].kind == DPAR_PARTIAL;
         averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
-    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
 
 typedef struct dpari_redistribution {

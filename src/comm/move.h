@@ -53,7 +53,7 @@ enum {
 /* All zero means the defaults. */
 typedef struct dpar_move_options {
     int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
-    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_begin; the same */
+    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_first; the same */
     int32_t tag;              /* of the messages; the same on all ranks */
     int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
     const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is

@@ -2,6 +2,7 @@
 #include "halo_cost.h"
 
 #include "../base/arith.h"
+#include "../index/inner.h"
 
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
@@ -27,7 +28,7 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          "dims 1 to 6",
                          j->ranks, j->per_node, j->dims, j->bytes);
     }
-    if (dpar_stencil_axes(j->shape, 1) == 0) {
+    if (dpari_stencil_axes(j->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
                          0, 0);
     }
@@ -130,7 +131,7 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
         for (d = 0; d < j->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
+        if (sides > 0 && sides <= dpari_stencil_axes(j->shape, j->dims)) {
             dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
         }
         for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
@@ -304,7 +305,7 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
-    while (dpar_grid_next(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+    while (dpari_cart_next_parts(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
         int fits = 1;
         for (d = 0; d < job->dims; d++) {
             fits = fits && parts[d] <= job->cells[d];

@@ -6,6 +6,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "../index/inner.h"
 #include "../index/redistribute.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
@@ -321,7 +322,7 @@ static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_transfer t;
     dpar_status st = x->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
                                            DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -579,7 +580,7 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
 {
     const int up = at[k] > n;
     int32_t more = 0;
-    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *face = dpari_halo_edge((int32_t)*face, (k ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH) + up, &more);
     *turn = (*turn + more) % 4;
     at[k] += up ? -2 * n : 2 * n;
     if (more != 0) { /* the other face lies on its side */
@@ -648,7 +649,7 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, most = dpar_stencil_axes(h->shape, w->all.dims);
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpari_stencil_axes(h->shape, w->all.dims);
     *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
@@ -896,7 +897,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
     st = dpari_agree(x->c, st, NULL);
-    for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+    for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }

@@ -5,6 +5,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "../index/inner.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
 #include "../index/redistribute.h"
@@ -590,7 +591,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     if (step->number >= 0) {
         dpari_hx_widen(w, f->halo, step);
     }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
+    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
 }
 
 /* The walk itself; of halos beside halos once for those below and once for those above. */
@@ -603,7 +604,7 @@ static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
         return 0;
     }
     w->above = 1;
-    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
            dpar_halo_next(&w->walk, t);
 }
 
@@ -2099,7 +2100,7 @@ static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo
     if (f->halos) {
         return "halos beside the block are as wide as the plan: give the narrower plan its own";
     }
-    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
         h->owner != wide->owner) {
         return "the narrower halo is on another grid, mesh or owners";
     }

@@ -18,8 +18,8 @@
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why);
- *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why);
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
  *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
  *         h.periodic = 1u << 1;
  *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
@@ -35,7 +35,7 @@
  *                 compute(&f, &box, &todo);
  *             }
  *             bad = bad || dpar_halo_exchange_end(x);
- *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }

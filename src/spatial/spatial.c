@@ -10,6 +10,8 @@
 #include "../comm/os.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
+#include "../index/inner.h"
 #include "../base/real.h"
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
@@ -192,9 +194,9 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     }
     switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
     case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
     case DPAR_INTERPOLATION:
         *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
@@ -202,7 +204,7 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
     default: break;
     }
     (void)dpari_spatial_window(s, d, &keys);
-    return dpar_window_reads(&keys, n, n, y0, y1, lo, hi);
+    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
@@ -260,7 +262,7 @@ static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, co
     const int64_t n = s->in.extent[d];
     int32_t side;
     if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
-        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
@@ -279,7 +281,7 @@ static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balance
                                int64_t m, const int32_t *coord, dpari_spatial_block *b)
 {
     if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
-        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+        (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
     } else if (b->own[1] > b->own[0]) {
         dpari_spatial_follow(s, d, m, b->own, b->out);
     }
@@ -323,7 +325,7 @@ static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *bal
     int64_t m, lo, hi;
     dpari_zero(b, sizeof *b);
     (void)dpari_spatial_extent(s, d, &m, NULL);
-    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    (void)dpari_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
     dpari_spatial_outs(s, balanced, d, m, coord, b);
     dpari_spatial_widen(b->box, b->own[0], b->own[1]);
     if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
@@ -347,7 +349,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
-        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+        if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_SHARD && a->dim != b->dim)) {
             return dpari_say(
                 DPAR_E_ARG, why,
@@ -413,7 +415,7 @@ static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int6
     for (p = 0; p < s->in.mesh.axis[i].size; p++) {
         int64_t own[2] = {0, 0}, out[2] = {0, 0};
         coord[i] = p;
-        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+        if (dpari_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
             dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
         }
         cuts[p + 1] = dpari_most(cuts[p], out[1]);
@@ -426,18 +428,18 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
                                         dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
-    int32_t order[DPAR_MAX_AXES], i;
+    int32_t i;
     if (s->outputs == DPAR_OUTPUTS_GIVEN) {
         *out = s->given;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
         placement[i] = s->in.axis[i];
-        order[i] = s->in.order[i];
         if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
             continue;
         }
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i].order = s->in.axis[i].order;
         if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
             return dpari_say(DPAR_E_ARG, why,
                              "outputs that follow: dim # is cut by more than one mesh axis",
@@ -450,7 +452,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
             cuts += s->in.mesh.axis[i].size + 1;
         }
     }
-    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
 DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
@@ -503,8 +505,8 @@ static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs
     int64_t lo, hi;
     hull[0] = k->own[0];
     hull[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                      k->out[0], k->out[1], &lo, &hi)) {
+    if (h->window[d].kernel != 0 && dpari_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                       k->out[0], k->out[1], &lo, &hi)) {
         dpari_spatial_widen(hull, lo, hi);
     }
 }
@@ -737,7 +739,7 @@ static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box
                          given->dims, p->layer.in.dims, 0, 0);
     }
     p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpar_box_contains(&p->in_box, least)) {
+    if (least->dims > 0 && !dpari_box_contains(&p->in_box, least)) {
         return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
                          0, 0);
     }
@@ -1388,7 +1390,7 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     cut = a->out_box.dims != 0 &&
           (a->out_box.dims != p->layer.in.dims ||
            !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
-           (p->out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own)));
+           (p->out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,

@@ -32,13 +32,12 @@ static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_c
 {
     const dpar_attention *a = &p->layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
-    const char *const names[1] = {"tokens"};
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
-        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
     }
     w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
     w->halo.high[0] = a->causal ? 0 : w->halo.low[0];

@@ -5,6 +5,7 @@
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../index/flat.h"
+#include "../index/inner.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
@@ -89,10 +90,13 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o,
+                                          int32_t params, const int64_t *numel)
 {
-    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
+    how.params = params;
+    how.numel = numel;
     how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
     how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
     how.align = o->align > 0 ? o->align : 64;
@@ -136,8 +140,8 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
 {
     dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
-        st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o, params, numel);
+        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
         (void)dpari_ddp_place(NULL, params, *buckets, bytes);
@@ -191,13 +195,12 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
 /* Buckets, and memory for the gradients. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
 {
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options, d->params, numel);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
     int32_t i;
-    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
-                                       &d->buckets, why);
+    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -258,7 +261,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st == DPAR_OK) {
         given.options = options;
         given.numel = numel;
-        given.how = dpari_ddp_bucketing(c, options);
+        given.how = dpari_ddp_bucketing(c, options, params, numel);
         given.params = params;
     }
     st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../index/flat.h"
+#include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "../comm/agree.h"
@@ -15,7 +16,7 @@
 #include "optimizer.h"
 
 typedef struct dpari_fsdp_unit {
-    dpar_flat flat;
+    dpari_flat flat;
     int64_t shard_at;    /* of its shard in arrays of shards, elements */
     int64_t whole_at;    /* of it in arrays of whole units */
     uint64_t key;        /* its first element among all, without padding: for random numbers that do
@@ -353,8 +354,8 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
         dpari_zero(n, sizeof *n);
         n->first = first;
         n->last = first + params_of[u];
-        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
-                            d->shard->size, d->start + first, why);
+        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                             d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -659,8 +660,8 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
-           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece != NULL ? piece : &unwanted);
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                            piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
@@ -1233,7 +1234,6 @@ DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why)
 {
-    const char *const name[1] = {"shard"};
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
@@ -1241,12 +1241,12 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
         ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
-    st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
     mesh.offset = first;
-    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
@@ -1275,8 +1275,9 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     }
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
-    st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
-                                              DPAR_PRIMARY, why)
+    st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
+    st = st == DPAR_OK ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
+                                              DPAR_PRIMARY)
                        : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */

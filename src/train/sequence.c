@@ -8,6 +8,7 @@
 #include "../comm/peers.h"
 #include "attention_way.h"
 #include "layers_run.h"
+#include "../index/inner.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -115,7 +116,7 @@ typedef struct dpari_seq_walk {
 DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
     *lo = dpar_split_offset(&s, rank);
     *hi = *lo + dpar_split_size(&s, rank);
@@ -171,7 +172,7 @@ static int dpari_seq_next(dpari_seq_walk *w)
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, 0, NULL);
+                                  p->ranks, 1, NULL);
             w->open = 1;
         }
         for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
@@ -1076,7 +1077,7 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 /* Heads of a rank; *first may be NULL. */
 static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
 {
-    const dpar_heads_share share = dpar_heads_of(&u->heads, rank);
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
         *first = u->of_groups ? share.group : share.query;
     }
@@ -1111,7 +1112,7 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
     const dpar_heads *h = &u->heads;
     dpar_heads heads;
     int64_t room;
-    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, 0, why);
+    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1225,8 +1226,8 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                             p->send_at, p->receive, p->receive_at, why)
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                              p->send_at, p->receive, p->receive_at, why)
                        : st;
     p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
     p->receive[p->comm->rank] = 0;

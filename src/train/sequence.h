@@ -209,7 +209,7 @@ typedef struct dpar_ulysses_plan {
     int32_t heads;         /* of all: rows of [tokens][heads][width] */
     int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
     dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpar_ulysses_counts; private, as all that
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts; private, as all that
                                                        follows */
     int64_t *cuts;
     const void **piece; /* of each rank; then of those that hold a head */

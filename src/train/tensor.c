@@ -125,7 +125,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
         return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
     if (st == DPAR_OK) {
         made.comm = c;
         made.type = type;
@@ -831,7 +831,7 @@ DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_com
         *same = NULL;
         return DPAR_OK;
     }
-    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
+    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
 }
 
 DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
@@ -844,7 +844,7 @@ DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, d
     if (st != DPAR_OK || same == NULL) {
         return st;
     }
-    share = dpar_heads_of(h, t->comm->rank);
+    share = dpar_heads_local(h, t->comm->rank);
     if (share.copies < 2) {
         return DPAR_OK;
     }

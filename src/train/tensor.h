@@ -182,7 +182,7 @@ DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
+ * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
  * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
  * nothing to add up. As dpar_comm_split. */

@@ -304,7 +304,6 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
 {
     dpar_comm *const owner = on_device ? device.c : c;
     const int moves = c->size > 1 || axes_periodic != 0;
-    const char *names[1] = {"rows"};
     const int64_t cells[2] = {24, 10};
     const dpar_placement cut[1] = {dpar_shard(0)};
     dpar_mesh mesh;
@@ -318,8 +317,8 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     int k, turn;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
-    right(dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why), why.text);
+    right(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why), why.text);
     h.low[0] = h.high[0] = 2;
     h.low[1] = h.high[1] = 1;
     h.periodic = (uint32_t)axes_periodic;

@@ -63,7 +63,7 @@ static void test_dims_rule(void)
             int32_t got[8] = {0}, same = 1;
             rule_found = 0;
             rule_try(dims, 0, n, x);
-            CHECK_INT(dpar_dims_create(n, dims, got, NULL), DPAR_OK);
+            CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
             for (d = 0; d < dims; d++) {
                 same = same && got[d] == rule_best[d];
             }
@@ -82,7 +82,7 @@ static void test_dims_rule_large(void)
                     same = 1;
             rule_found = 0;
             rule_try(dims, 0, n, x);
-            CHECK_INT(dpar_dims_create(n, dims, got, NULL), DPAR_OK);
+            CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
             for (d = 0; d < dims; d++) {
                 same = same && got[d] == rule_best[d];
             }
@@ -94,7 +94,7 @@ static void test_dims_rule_large(void)
 static void check_dims(int32_t n, int32_t dims, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     int32_t got[4] = {0};
-    CHECK_INT(dpar_dims_create(n, dims, got, NULL), DPAR_OK);
+    CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
     CHECK_INT(got[0], a);
     CHECK_INT(got[1], b);
     CHECK_INT(got[2], c);
@@ -144,36 +144,36 @@ static void test_dims_fixed(void)
     int32_t x[8] = {0, 3, 0, 0, 0, 0, 0, 0}, d;
     int64_t product = 1;
     dpar_why why;
-    CHECK_INT(dpar_dims_create(24, 3, x, &why), DPAR_OK); /* G, both libraries run */
+    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_OK); /* G, both libraries run */
     CHECK(x[0] == 4 && x[1] == 3 && x[2] == 2);
     x[0] = x[2] = 0;
-    CHECK_INT(dpar_dims_create(7, 3, x, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_cart_dims(7, 3, x, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "the fixed axes' 3 parts do not divide 7 ranks");
     CHECK(x[0] == 0 && x[1] == 3 && x[2] == 0);
     x[0] = 4;
     x[2] = 1;
-    CHECK_INT(dpar_dims_create(24, 3, x, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "all axes are fixed and make 12 parts, there are 24 ranks");
-    CHECK_INT(dpar_dims_create(12, 3, x, &why), DPAR_OK);
+    CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_OK);
     x[0] = -1;
-    CHECK_INT(dpar_dims_create(12, 3, x, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 has -1 parts: 0 means free, else at least 1");
-    CHECK_INT(dpar_dims_create(0, 3, x, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_cart_dims(0, 3, x, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "0 ranks over 3 dims: 1 rank at least and 0 to 8 dims");
-    CHECK_INT(dpar_dims_create(12, 9, x, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_dims_create(1, 0, x, NULL), DPAR_OK);
-    CHECK_INT(dpar_dims_create(2, 0, x, NULL), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_cart_dims(12, 9, x, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_cart_dims(1, 0, x, NULL), DPAR_OK);
+    CHECK_INT(dpar_cart_dims(2, 0, x, NULL), DPAR_E_DIVIDE);
     x[0] = x[1] = x[2] = 2147483647;
-    CHECK_INT(dpar_dims_create(2147483647, 3, x, NULL), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_cart_dims(2147483647, 3, x, NULL), DPAR_E_DIVIDE);
     for (d = 0; d < 3; d++) {
         x[d] = 0;
     }
-    CHECK_INT(dpar_dims_create(2147483647, 3, x, NULL), DPAR_OK); /* a prime */
+    CHECK_INT(dpar_cart_dims(2147483647, 3, x, NULL), DPAR_OK); /* a prime */
     CHECK(x[0] == 2147483647 && x[1] == 1 && x[2] == 1);
     for (d = 0; d < 8; d++) {
         x[d] = 0;
     }
-    CHECK_INT(dpar_dims_create(2095133040, 8, x, NULL), DPAR_OK); /* 1600 divisors */
+    CHECK_INT(dpar_cart_dims(2095133040, 8, x, NULL), DPAR_OK); /* 1600 divisors */
     for (d = 0; d < 8; d++) {
         product *= x[d];
         CHECK(d == 0 || x[d] <= x[d - 1]);
@@ -190,7 +190,7 @@ static void test_dims_count(void)
     }
     for (d = -1; d <= DPAR_MAX_AXES + 1; d++) {
         const int legal = d >= 0 && d <= DPAR_MAX_AXES;
-        CHECK_INT(dpar_dims_create(1, d, ones, NULL), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK_INT(dpar_cart_dims(1, d, ones, NULL), legal ? DPAR_OK : DPAR_E_ARG);
     }
 }
 
@@ -220,6 +220,22 @@ static void test_log2(void)
 
 /* ---- least cut ---- */
 
+static dpar_status create(int32_t ranks, int32_t dims, const int64_t *cells, const int64_t *weight,
+                          uint32_t periodic, int32_t *parts, int64_t *cut, dpar_why *why)
+{
+    dpar_cart_grid g;
+    int32_t d;
+    memset(&g, 0, sizeof g);
+    g.ranks = ranks;
+    g.dims = dims;
+    g.periodic = periodic;
+    for (d = 0; d < dims && d < DPAR_MAX_DIMS; d++) {
+        g.cells[d] = cells[d];
+        g.weight[d] = weight != NULL ? weight[d] : 0;
+    }
+    return dpar_cart_create(&g, parts, cut, why);
+}
+
 static void test_next(void)
 {
     int32_t n, dims, a, b, c, x[6], room[3] = {4, 6, 8};
@@ -229,45 +245,45 @@ static void test_next(void)
             for (b = 1; b <= n; b++) {
                 for (c = 1; a * b * c <= n; c++) {
                     if (a * b * c == n) {
-                        CHECK_INT(dpar_grid_next(n, 3, NULL, x), DPAR_OK);
+                        CHECK_INT(dpari_cart_next_parts(n, 3, NULL, x), DPAR_OK);
                         CHECK(x[0] == a && x[1] == b && x[2] == c);
                     }
                 }
             }
         }
-        CHECK_INT(dpar_grid_next(n, 3, NULL, x), DPAR_DONE);
+        CHECK_INT(dpari_cart_next_parts(n, 3, NULL, x), DPAR_DONE);
         CHECK(x[0] == n && x[1] == 1 && x[2] == 1);
         x[0] = 0;
         for (a = 1; a <= 4; a++) {
             for (b = 1; b <= 6; b++) {
                 for (c = 1; c <= 8; c++) {
                     if (a * b * c == n && 4 % a == 0 && 6 % b == 0 && 8 % c == 0) {
-                        CHECK_INT(dpar_grid_next(n, 3, room, x), DPAR_OK);
+                        CHECK_INT(dpari_cart_next_parts(n, 3, room, x), DPAR_OK);
                         CHECK(x[0] == a && x[1] == b && x[2] == c);
                     }
                 }
             }
         }
-        CHECK_INT(dpar_grid_next(n, 3, room, x), DPAR_DONE);
+        CHECK_INT(dpari_cart_next_parts(n, 3, room, x), DPAR_DONE);
     }
     for (dims = 1; dims <= 6; dims++) { /* 432 = 2^4 3^3: C(k+3, 4) C(k+2, 3) of them */
         static const int32_t count[] = {1, 20, 150, 700, 2450, 7056};
         x[0] = 0;
-        for (a = 0; dpar_grid_next(432, dims, NULL, x) == DPAR_OK; a++) {
+        for (a = 0; dpari_cart_next_parts(432, dims, NULL, x) == DPAR_OK; a++) {
         }
         CHECK_INT(a, count[dims - 1]);
     }
     x[0] = 5;
     x[1] = 2;
-    CHECK_INT(dpar_grid_next(12, 2, NULL, x), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(12, 2, NULL, x), DPAR_E_ARG);
     x[0] = 0;
-    CHECK_INT(dpar_grid_next(0, 2, NULL, x), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_next(12, 7, NULL, x), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_next(2147483647, 2, NULL, x), DPAR_OK);
+    CHECK_INT(dpari_cart_next_parts(0, 2, NULL, x), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(12, 7, NULL, x), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_OK);
     CHECK(x[0] == 1 && x[1] == 2147483647);
-    CHECK_INT(dpar_grid_next(2147483647, 2, NULL, x), DPAR_OK);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_OK);
     CHECK(x[0] == 2147483647 && x[1] == 1);
-    CHECK_INT(dpar_grid_next(2147483647, 2, NULL, x), DPAR_DONE);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_DONE);
 }
 
 static uint32_t random_state = 1;
@@ -305,13 +321,13 @@ static void test_cut_brute_force(void)
         dpar_status st;
         for (d = 0; d < dims; d++) {
             cells[d] = 1 + random_below(i % 2 ? 40 : 12);
-            weight[d] = i % 3 ? 1 : random_below(4);
+            weight[d] = i % 3 ? 1 : random_below(4) + (d == dims - 1); /* all 0 would mean 1 */
             fixed[d] = random_below(6) == 0 ? 1 + random_below(3) : 0;
             fixed[d] = fixed[d] <= cells[d] ? fixed[d] : 0;
             got[d] = fixed[d];
         }
         x[0] = 0;
-        while (dpar_grid_next(ranks, dims, NULL, x) == DPAR_OK) {
+        while (dpari_cart_next_parts(ranks, dims, NULL, x) == DPAR_OK) {
             int64_t here = slow_cut(dims, cells, weight, periodic, x);
             int legal = 1;
             for (d = 0; d < dims; d++) {
@@ -322,7 +338,7 @@ static void test_cut_brute_force(void)
                 memcpy(best, x, sizeof best);
             }
         }
-        st = dpar_grid_create(ranks, dims, cells, weight, periodic, got, &cut, NULL);
+        st = create(ranks, dims, cells, weight, periodic, got, &cut, NULL);
         if (least < 0) {
             CHECK(st == DPAR_E_NONE || st == DPAR_E_DIVIDE);
             CHECK(cut == -5 && memcmp(got, fixed, (size_t)dims * sizeof got[0]) == 0);
@@ -330,7 +346,10 @@ static void test_cut_brute_force(void)
             CHECK_INT(st, DPAR_OK);
             CHECK_INT(cut, least);
             CHECK(memcmp(got, best, (size_t)dims * sizeof got[0]) == 0);
-            CHECK_INT(dpar_grid_cut(dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
+            CHECK_INT(dpari_cart_cut(dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
+            CHECK_INT(cut, least);
+            cut = -5; /* all fixed: the cut of these */
+            CHECK_INT(create(ranks, dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
             CHECK_INT(cut, least);
         }
     }
@@ -345,7 +364,7 @@ static void check_grid(int64_t a, int64_t b, int64_t c, int32_t ranks, int32_t x
     cells[0] = a;
     cells[1] = b;
     cells[2] = c;
-    CHECK_INT(dpar_grid_create(ranks, dims, cells, NULL, 0, parts, &cut, NULL), DPAR_OK);
+    CHECK_INT(create(ranks, dims, cells, NULL, 0, parts, &cut, NULL), DPAR_OK);
     CHECK_INT(parts[0], x);
     CHECK_INT(parts[1], y);
     CHECK_INT(parts[2], z);
@@ -378,9 +397,9 @@ static void test_grid_cut_of_dmda(void)
     static const int64_t cells[2][3] = {{128, 32, 16}, {16, 16, 24}};
     static const int32_t parts[2][3] = {{3, 2, 3}, {1, 2, 9}};
     int64_t cut = 0;
-    CHECK_INT(dpar_grid_cut(3, cells[0], NULL, 0, parts[0], &cut, NULL), DPAR_OK); /* H5 */
+    CHECK_INT(dpari_cart_cut(3, cells[0], NULL, 0, parts[0], &cut, NULL), DPAR_OK); /* H5 */
     CHECK_INT(cut, 11264);
-    CHECK_INT(dpar_grid_cut(3, cells[1], NULL, 0, parts[1], &cut, NULL), DPAR_OK);
+    CHECK_INT(dpari_cart_cut(3, cells[1], NULL, 0, parts[1], &cut, NULL), DPAR_OK);
     CHECK_INT(cut, 2432);
 }
 
@@ -393,7 +412,7 @@ static void test_grid_large(void)
         static const int64_t weight[] = {3, 1, 7};
         int32_t x[3] = {0, 0, 0}, best[3] = {0, 0, 0}, got[3] = {0, 0, 0};
         int64_t least = -1, cut = 0;
-        while (dpar_grid_next(1000000, 3, NULL, x) == DPAR_OK) {
+        while (dpari_cart_next_parts(1000000, 3, NULL, x) == DPAR_OK) {
             int64_t here = slow_cut(3, cells[i], weight, 5, x);
             if (x[0] <= cells[i][0] && x[1] <= cells[i][1] && x[2] <= cells[i][2] &&
                 (least < 0 || here < least)) {
@@ -401,7 +420,7 @@ static void test_grid_large(void)
                 memcpy(best, x, sizeof best);
             }
         }
-        CHECK_INT(dpar_grid_create(1000000, 3, cells[i], weight, 5, got, &cut, NULL), DPAR_OK);
+        CHECK_INT(create(1000000, 3, cells[i], weight, 5, got, &cut, NULL), DPAR_OK);
         CHECK_INT(cut, least);
         CHECK(memcmp(got, best, sizeof best) == 0);
     }
@@ -417,31 +436,31 @@ static void test_grid_extremes(void)
     int32_t x[6] = {0, 0, 0, 0, 0, 0}, d;
     int64_t cut = -5, product = 1;
     dpar_why why;
-    CHECK_INT(dpar_grid_create(2147483647, 1, huge, NULL, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(create(2147483647, 1, huge, NULL, 0, x, &cut, NULL), DPAR_OK);
     CHECK(x[0] == 2147483647 && cut == 2147483646);
     x[0] = 0;
-    CHECK_INT(dpar_grid_create(8, 2, twice, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
+    CHECK_INT(create(8, 2, twice, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the cut of 4611686018427387904 x 2 cells into 8 parts may pass 2^63 - 1");
-    CHECK_INT(dpar_grid_create(8, 6, wide, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
+    CHECK_INT(create(8, 6, wide, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "the faces of 1048576 x 1048576 x 1048576 x 1048576 x 1048576 x 1048576 "
                          "cells across axis 0 pass 2^63 - 1");
-    CHECK_INT(dpar_grid_create(8, 2, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(create(8, 2, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 1 has 0 cells of weight 1: at least 1 cell, weight at least 0");
-    CHECK_INT(dpar_grid_create(0, 1, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_create(1, 7, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(create(0, 1, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(create(1, 7, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
-    CHECK_INT(dpar_grid_create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_INT(create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no grid of 11 ranks has at most 9 parts");
     x[0] = 10;
-    CHECK_INT(dpar_grid_create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 is fixed at 10 parts but has only 9 cells");
-    CHECK_INT(dpar_grid_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     x[0] = 0;
-    CHECK_INT(dpar_grid_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 has 0 parts: at least 1");
-    CHECK_INT(dpar_grid_create(1, 0, small, NULL, 0, x, &cut, &why), DPAR_OK);
+    CHECK_INT(create(1, 0, small, NULL, 0, x, &cut, &why), DPAR_OK);
     CHECK_INT(cut, 0);
-    CHECK_INT(dpar_grid_create(2095133040, 6, small, NULL, 63, x, &cut, &why), DPAR_OK);
+    CHECK_INT(create(2095133040, 6, small, NULL, 63, x, &cut, &why), DPAR_OK);
     for (d = 0; d < 6; d++) {
         product *= x[d];
         CHECK(x[d] <= small[d]);
@@ -458,22 +477,22 @@ static void test_grid_limits(void)
     int64_t weight[] = {0, 0}, cut = -5;
     int32_t x[] = {3, 1};
     weight[0] = half;
-    CHECK_INT(dpar_grid_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
     CHECK_INT(cut, 2 * half);
     weight[0] = half + 1;
     cut = -5;
-    CHECK_INT(dpar_grid_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
     CHECK_INT(cut, -5);
     x[0] = 0;
     weight[0] = fifth;
-    CHECK_INT(dpar_grid_create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
     CHECK_INT(cut, 4 * fifth);
     x[0] = x[1] = 0;
     weight[1] = 1; /* the other axis costs 5 */
-    CHECK_INT(dpar_grid_create(5, 2, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(create(5, 2, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
     x[0] = 0;
     weight[0] = fifth + 1;
-    CHECK_INT(dpar_grid_create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
     CHECK(x[0] == 0 && cut == 4 * fifth);
 }
 
@@ -489,27 +508,27 @@ static void test_cart_vectors(void)
     int32_t r, from, to, column, which;
     CHECK_INT(dpar_cart_init(&c, 2, parts, 1, NULL), DPAR_OK);
     for (r = 0; r < 6; r++) {
-        CHECK_INT(dpar_cart_shift(&c, r, 0, 1, &from, &to), DPAR_OK);
+        CHECK_INT(dpari_cart_shift(&c, r, 0, 1, &from, &to), DPAR_OK);
         CHECK_INT(from, down[r]);
         CHECK_INT(to, down[r]);
-        CHECK_INT(dpar_cart_shift(&c, r, 1, 1, &from, &to), DPAR_OK);
+        CHECK_INT(dpari_cart_shift(&c, r, 1, 1, &from, &to), DPAR_OK);
         CHECK_INT(from, source[r]);
         CHECK_INT(to, dest[r]);
-        CHECK_INT(dpar_cart_sub(&c, r, 2, &row, &column, &which), DPAR_OK);
+        CHECK_INT(dpari_cart_sub(&c, r, 2, &row, &column, &which), DPAR_OK);
         CHECK_INT(column, r % 3);
         CHECK_INT(which, r / 3);
         CHECK(row.dims == 1 && row.size == 3 && row.parts[0] == 3 && row.periodic == 0);
     }
-    CHECK_INT(dpar_cart_rank(&c, at), 5);
-    CHECK_INT(dpar_cart_rank(&c, open), DPAR_PROC_NULL);
+    CHECK_INT(dpari_cart_rank(&c, at), 5);
+    CHECK_INT(dpari_cart_rank(&c, open), DPAR_PROC_NULL);
 }
 
 static void check_cart(const dpar_cart *c)
 {
     int32_t r, d, e, by, from, to, back, coord[6], moved[6], list[8];
     for (r = 0; r < c->size; r++) {
-        CHECK_INT(dpar_cart_coords(c, r, coord), DPAR_OK);
-        CHECK_INT(dpar_cart_rank(c, coord), r);
+        CHECK_INT(dpari_cart_coords(c, r, coord), DPAR_OK);
+        CHECK_INT(dpari_cart_rank(c, coord), r);
         for (d = 0; d < c->dims; d++) {
             for (by = -9; by <= 9; by++) {
                 int32_t n = c->parts[d], want = coord[d] + by, k;
@@ -524,19 +543,19 @@ static void check_cart(const dpar_cart *c)
                 for (e = 0; e < c->dims; e++) {
                     moved[e] = e == d ? want : coord[e];
                 }
-                k = want < 0 || want >= n ? DPAR_PROC_NULL : dpar_cart_rank(c, moved);
-                CHECK_INT(dpar_cart_shift(c, r, d, by, &from, &to), DPAR_OK);
+                k = want < 0 || want >= n ? DPAR_PROC_NULL : dpari_cart_rank(c, moved);
+                CHECK_INT(dpari_cart_shift(c, r, d, by, &from, &to), DPAR_OK);
                 CHECK_INT(to, k);
                 CHECK(by != 0 || (from == r && to == r));
                 if (to >= 0) {
-                    CHECK_INT(dpar_cart_shift(c, to, d, by, &back, &k), DPAR_OK);
+                    CHECK_INT(dpari_cart_shift(c, to, d, by, &back, &k), DPAR_OK);
                     CHECK_INT(back, r);
                 }
             }
         }
-        CHECK_INT(dpar_cart_neighbours(c, r, DPAR_STENCIL_STAR, list, 8), 2 * c->dims);
+        CHECK_INT(dpari_cart_neighbours(c, r, DPAR_STENCIL_STAR, list, 8), 2 * c->dims);
         for (d = 0; d < c->dims; d++) {
-            CHECK_INT(dpar_cart_shift(c, r, d, 1, &from, &to), DPAR_OK);
+            CHECK_INT(dpari_cart_shift(c, r, d, 1, &from, &to), DPAR_OK);
             CHECK(list[2 * d] == from && list[2 * d + 1] == to);
         }
     }
@@ -573,11 +592,11 @@ static void test_sub(void)
     for (keep = 0; keep < 8; keep++) {
         memset(seen, 0, sizeof seen);
         for (r = 0; r < 24; r++) {
-            CHECK_INT(dpar_cart_sub(&c, r, keep, &s, &in, &which), DPAR_OK);
+            CHECK_INT(dpari_cart_sub(&c, r, keep, &s, &in, &which), DPAR_OK);
             CHECK(which >= 0 && which < 24 / s.size && in < s.size);
             seen[which * s.size + in]++;
-            dpar_cart_coords(&c, r, coord);
-            dpar_cart_coords(&s, in, part);
+            dpari_cart_coords(&c, r, coord);
+            dpari_cart_coords(&s, in, part);
             for (d = 0, k = 0; d < 3; d++) {
                 if (keep >> d & 1u) {
                     CHECK_INT(part[k], coord[d]);
@@ -600,29 +619,29 @@ static void test_neighbours(void)
     int32_t list[9], i;
     dpar_cart c;
     dpar_cart_init(&c, 2, n, 3, NULL);
-    CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
     for (i = 0; i < 8; i++) {
         CHECK_INT(list[i], want[i]);
     }
     dpar_cart_init(&c, 2, n, 0, NULL);
-    CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
     for (i = 0; i < 8; i++) {
         CHECK_INT(list[i], open[i]);
     }
     list[3] = list[2] = 99;
-    CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_STAR, list, 3), 4);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_STAR, list, 3), 4);
     CHECK(list[0] == -1 && list[1] == 4 && list[2] == -1 && list[3] == 99);
-    CHECK_INT(dpar_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, list, 3), 8);
+    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, list, 3), 8);
     CHECK(list[0] == 0 && list[2] == 2 && list[3] == 99);
-    CHECK_INT(dpar_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, NULL, 0), 8);
-    CHECK_INT(dpar_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
+    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, NULL, 0), 8);
+    CHECK_INT(dpari_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
     dpar_cart_init(&c, 0, n, 0, NULL);
-    CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
-    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_STAR, 3), 1);
-    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_EDGES, 3), 2);
-    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_EDGES, 1), 1);
-    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_BOX, 3), 3);
-    CHECK_INT(dpar_stencil_axes(3, 3), 0);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_STAR, 3), 1);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 3), 2);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 1), 1);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_BOX, 3), 3);
+    CHECK_INT(dpari_stencil_axes(3, 3), 0);
 }
 
 /* Any room: as many as fit, in the same order, and nothing behind them. */
@@ -634,13 +653,13 @@ static void test_neighbours_room(void)
     dpar_cart_init(&c, 2, n, 1, NULL);
     for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_EDGES; stencil++) {
         for (r = 0; r < c.size; r++) {
-            count = dpar_cart_neighbours(&c, r, stencil, all, 9);
+            count = dpari_cart_neighbours(&c, r, stencil, all, 9);
             CHECK_INT(count, stencil == DPAR_STENCIL_STAR ? 4 : 8);
             for (room = 0; room <= 10; room++) {
                 for (i = 0; i < 10; i++) {
                     list[i] = 99;
                 }
-                CHECK_INT(dpar_cart_neighbours(&c, r, stencil, list, room), count);
+                CHECK_INT(dpari_cart_neighbours(&c, r, stencil, list, room), count);
                 for (i = 0; i < 10; i++) {
                     CHECK_INT(list[i], i < room && i < count ? all[i] : 99);
                 }
@@ -665,20 +684,33 @@ static void test_cart_refusals(void)
     CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
     CHECK_INT(c.dims, 0x01010101);
     CHECK_INT(dpar_cart_init(&c, 2, top, 3, NULL), DPAR_OK);
-    CHECK_INT(dpar_cart_rank(&c, far), 0);
-    CHECK_INT(dpar_cart_shift(&c, 5, 1, INT32_MIN, &from, &to), DPAR_OK);
+    CHECK_INT(dpari_cart_rank(&c, far), 0);
+    CHECK_INT(dpari_cart_shift(&c, 5, 1, INT32_MIN, &from, &to), DPAR_OK);
     CHECK_INT(from, 5 + 1); /* 2^31 mod (2^31 - 1) = 1 */
     CHECK_INT(to, 5 - 1);
     from = to = 7;
-    CHECK_INT(dpar_cart_shift(&c, -1, 0, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpar_cart_shift(&c, 0, 2, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpar_cart_shift(&c, 0, -1, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpar_cart_coords(&c, 2147483647, at), DPAR_E_ARG);
-    CHECK_INT(dpar_cart_sub(&c, -1, 1, &s, &in, &which), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_shift(&c, -1, 0, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_shift(&c, 0, 2, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_shift(&c, 0, -1, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_coords(&c, 2147483647, at), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_sub(&c, -1, 1, &s, &in, &which), DPAR_E_ARG);
     CHECK(from == 7 && to == 7 && at[0] == 5 && in == 7 && which == 7);
 }
 
 /* ---- placement ---- */
+
+/* A stencil whose edges all count 1. */
+static dpar_stencil edges(int32_t shape)
+{
+    dpar_stencil s;
+    int32_t d;
+    s.shape = shape;
+    s.bytes = 1;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        s.block[d] = s.width[d] = 1;
+    }
+    return s;
+}
 
 static dpar_cart cart_of(int32_t dims, int32_t a, int32_t b, int32_t c, uint32_t periodic)
 {
@@ -718,7 +750,7 @@ static void test_place_tables(void)
             CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* H7: by definition */
         }
     }
-    CHECK_INT(dpar_place_bricks(&p, &cube, 4, NULL, xyz, cores, NULL), DPAR_OK);
+    CHECK_INT(dpari_place_bricks(&p, &cube, 4, NULL, xyz, cores, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
             CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* H8: LAMMPS, two-level */
@@ -749,7 +781,7 @@ static void check_place(const dpar_place *p, int steps)
         int32_t far = 0;
         CHECK_INT(dpar_place_coords(p, r, at), DPAR_OK);
         CHECK_INT(dpar_place_rank(p, at), r);
-        d = dpar_cart_rank(&p->grid, at);
+        d = dpari_cart_rank(&p->grid, at);
         CHECK(d >= 0 && seen[d]++ == 0);
         for (d = 0; d < p->grid.dims; d++) {
             far += at[d] > before[d] ? at[d] - before[d] : before[d] - at[d];
@@ -774,9 +806,9 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
     *total = *worst = 0;
     for (r = 0; r < p->grid.size; r++) {
         int32_t home, mine = 0, k = 0;
-        dpar_cart_coords(&p->grid, r, at);
+        dpari_cart_coords(&p->grid, r, at);
         home = dpar_place_rank(p, at) / p->per_node;
-        dpar_cart_neighbours(&p->grid, r, DPAR_STENCIL_BOX, list, 728);
+        dpari_cart_neighbours(&p->grid, r, DPAR_STENCIL_BOX, list, 728);
         for (o = 0; o < power3(p->grid.dims); o++) {
             int64_t w = s->bytes, moves = 0, i = o;
             for (d = p->grid.dims - 1; d >= 0; d--, i /= 3) {
@@ -789,7 +821,7 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
                 (moves > 2 && s->shape == DPAR_STENCIL_EDGES)) {
                 continue;
             }
-            dpar_cart_coords(&p->grid, mine, offset);
+            dpari_cart_coords(&p->grid, mine, offset);
             if (dpar_place_rank(p, offset) / p->per_node != home) {
                 node[home] += w;
                 *total += w;
@@ -804,11 +836,15 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
 
 static void check_cost(const dpar_place *p)
 {
-    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
     int64_t total = 0, worst = 0, slow_total, slow_worst;
     int32_t d, k;
     for (k = 0; k < 4; k++) {
+        dpar_stencil plain;
         s.shape = k % 3;
+        memset(&plain, 0, sizeof plain); /* no bytes: edges count, whatever they would carry */
+        plain.shape = s.shape;
+        plain.width[0] = k;
         for (d = 0; k == 2 && d < 6; d++) {
             s.bytes = 8;
             s.block[d] = 10 + d;
@@ -818,6 +854,10 @@ static void check_cost(const dpar_place *p)
         CHECK_INT(dpar_place_cost(p, &s, &total, &worst, NULL), DPAR_OK);
         CHECK_INT(total, slow_total);
         CHECK_INT(worst, slow_worst);
+        if (k < 2) {
+            CHECK_INT(dpar_place_cost(p, &plain, &total, &worst, NULL), DPAR_OK);
+            CHECK(total == slow_total && worst == slow_worst);
+        }
     }
 }
 
@@ -843,7 +883,7 @@ static void test_place_brute_force(void)
                             } else {
                                 CHECK(kind == DPAR_PLACE_BRICKS);
                                 best[0] = 0; /* then there really is no brick */
-                                CHECK(dpar_grid_next(g, dims, n, best) == DPAR_DONE);
+                                CHECK(dpari_cart_next_parts(g, dims, n, best) == DPAR_DONE);
                             }
                         }
                     }
@@ -862,7 +902,7 @@ static void test_bricks_are_best(void)
     for (i = 0; i < 5; i++) {
         for (g = 1; g <= 24; g++) {
             dpar_cart c = cart_of(3, grids[i][0], grids[i][1], grids[i][2], (uint32_t)(g & 7));
-            dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+            dpar_stencil s = edges(DPAR_STENCIL_STAR);
             int32_t q[3] = {0, 0, 0};
             int64_t least, total, worst;
             dpar_place p, other;
@@ -870,8 +910,8 @@ static void test_bricks_are_best(void)
                 continue;
             }
             CHECK_INT(dpar_place_cost(&p, &s, &least, &worst, NULL), DPAR_OK);
-            while (dpar_grid_next(g, 3, c.parts, q) == DPAR_OK) {
-                CHECK_INT(dpar_place_bricks(&other, &c, g, NULL, NULL, q, NULL), DPAR_OK);
+            while (dpari_cart_next_parts(g, 3, c.parts, q) == DPAR_OK) {
+                CHECK_INT(dpari_place_bricks(&other, &c, g, NULL, NULL, q, NULL), DPAR_OK);
                 CHECK(memcmp(other.brick, q, sizeof q) == 0);
                 CHECK_INT(dpar_place_cost(&other, &s, &total, &worst, NULL), DPAR_OK);
                 CHECK(total >= least);
@@ -937,10 +977,10 @@ static void test_row_major(void)
         memset(&s, 0x7f, sizeof s);
         CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_ROW_MAJOR, 4, NULL), DPAR_OK);
-        s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+        s = edges(DPAR_STENCIL_BOX);
         for (r = 0; r < c.size; r++) {
             CHECK_INT(dpar_place_coords(&p, r, at), DPAR_OK);
-            CHECK_INT(dpar_cart_rank(&c, at), r);
+            CHECK_INT(dpari_cart_rank(&c, at), r);
             CHECK_INT(dpar_place_rank(&p, at), r);
         }
         for (d = 0; d < 6; d++) {
@@ -990,7 +1030,7 @@ static void test_some_sides(void)
                 int64_t least = -1;
                 int32_t best[2] = {0, 0};
                 dpar_place p;
-                dpar_status st = dpar_place_bricks(&p, &c, g, NULL, NULL, fix, NULL);
+                dpar_status st = dpari_place_bricks(&p, &c, g, NULL, NULL, fix, NULL);
                 for (q[0] = 8; q[0] > 0; q[0]--) { /* of equals the fewest nodes along axis 0 */
                     static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
                     int32_t nodes[2];
@@ -1013,9 +1053,17 @@ static void test_some_sides(void)
     }
 }
 
+/* The best placement, and what it costs. */
+static dpar_status best_of(dpar_place *p, const dpar_cart *c, int32_t g, const dpar_stencil *s,
+                           int64_t *total, int64_t *worst, dpar_why *why)
+{
+    dpar_status st = dpar_place_best(p, c, g, s, why);
+    return st == DPAR_OK && total != NULL ? dpar_place_cost(p, s, total, worst, why) : st;
+}
+
 static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t total, int64_t worst)
 {
-    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
     dpar_place p;
     int64_t sum = 0, most = 0;
     CHECK_INT(dpar_place_init(&p, c, kind, g, NULL), DPAR_OK);
@@ -1028,14 +1076,14 @@ static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t tot
 static void test_edges(void)
 {
     dpar_cart c = cart_of(2, 8, 8, 1, 0);
-    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
     dpar_place p;
     int64_t total, worst;
     check_edges(&c, DPAR_PLACE_ROW_MAJOR, 16, 24, 16);
     check_edges(&c, DPAR_PLACE_BRICKS, 16, 16, 8);
     check_edges(&c, DPAR_PLACE_HILBERT, 16, 16, 8);
     check_edges(&c, DPAR_PLACE_MORTON, 16, 16, 8);
-    CHECK_INT(dpar_place_best(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
+    CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
     CHECK(p.kind == DPAR_PLACE_BRICKS && total == 16 && worst == 8);
     c = cart_of(3, 4, 4, 4, 0);
     check_edges(&c, DPAR_PLACE_ROW_MAJOR, 8, 64, 20);
@@ -1044,10 +1092,10 @@ static void test_edges(void)
     check_edges(&c, DPAR_PLACE_ROW_MAJOR, 6, 14, 9);
     check_edges(&c, DPAR_PLACE_BRICKS, 6, 10, 5);
     c = cart_of(2, 7, 7, 1, 0); /* 7 do not fit as a brick better than a row; 5 not at all */
-    CHECK_INT(dpar_place_best(&p, &c, 5, &s, NULL, NULL, NULL), DPAR_OK);
+    CHECK_INT(best_of(&p, &c, 5, &s, NULL, NULL, NULL), DPAR_OK);
     CHECK(p.kind == DPAR_PLACE_HILBERT);
     c = cart_of(2, 4, 4, 1, 0);
-    CHECK_INT(dpar_place_best(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
+    CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
     CHECK(p.kind == DPAR_PLACE_ROW_MAJOR && total == 0 && worst == 0); /* one node */
 }
 
@@ -1057,7 +1105,7 @@ static void test_place_best(void)
     for (i = 0; i < 300; i++) {
         dpar_cart c = cart_of(3, 1 + random_below(6), 1 + random_below(6), 1 + random_below(6),
                               (uint32_t)random_below(8));
-        dpar_stencil s = dpar_stencil_edges(random_below(2));
+        dpar_stencil s = edges(random_below(2));
         int32_t g = 1 + random_below(9), d, e;
         int64_t total, worst, sum, most, weight[3];
         dpar_place best, p;
@@ -1071,16 +1119,16 @@ static void test_place_best(void)
                 weight[d] *= e == d ? s.width[e] : s.block[e];
             }
         }
-        CHECK_INT(dpar_place_best(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK_INT(best_of(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
         CHECK_INT(dpar_place_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
         CHECK(sum == total && most == worst);
         if (best.kind == DPAR_PLACE_BRICKS) { /* by what really crosses */
-            CHECK_INT(dpar_place_bricks(&p, &c, g, weight, NULL, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL), DPAR_OK);
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
         for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
             dpar_status st = kind == DPAR_PLACE_BRICKS
-                                 ? dpar_place_bricks(&p, &c, g, weight, NULL, NULL, NULL)
+                                 ? dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL)
                                  : dpar_place_init(&p, &c, kind, g, NULL);
             if (st == DPAR_OK) {
                 CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
@@ -1095,7 +1143,7 @@ static void test_cost_limits(void)
 {
     const int64_t w = INT64_C(1537228672809129301);
     dpar_cart ring = cart_of(1, 3, 1, 1, 1);
-    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
     int64_t total = 5, worst = 5;
     int32_t kind;
     for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
@@ -1116,7 +1164,7 @@ static void test_place_refusals(void)
     static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0}, ones[] = {1, 1};
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
     dpar_cart c = cart_of(2, 4, 4, 1, 0);
-    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    dpar_stencil s = edges(DPAR_STENCIL_BOX);
     dpar_place p;
     dpar_why why;
     int64_t total = 5, worst = 5;
@@ -1124,25 +1172,25 @@ static void test_place_refusals(void)
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_KINDS, 4, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "placement 4 of 4 ranks a node: 0 to 3 and at least 1");
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_place_best(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(best_of(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "order[1] is axis 0: each of the 2 axes must be named once");
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, ones, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, ones, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "order[1] is axis 1: each of the 2 axes must be named once");
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "a brick's side 3 does not divide axis 0's 4 parts");
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, minus, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, minus, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "a brick's side 0 is -1: 0 means free");
-    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, most, &why), DPAR_E_NONE);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, most, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no brick of 4 ranks tiles a grid of 4 x 4");
     c = cart_of(2, 2, 9, 1, 0);
-    CHECK_INT(dpar_place_bricks(&p, &c, 18, NULL, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpari_place_bricks(&p, &c, 18, NULL, NULL, NULL, &why), DPAR_OK);
     c = cart_of(3, 3, 3, 4, 0);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 8, &why), DPAR_E_DIVIDE);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, &why), DPAR_OK);
@@ -1152,23 +1200,25 @@ static void test_place_refusals(void)
                          "negative");
     s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
-    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
-    s.bytes = 0;
+    s = edges(DPAR_STENCIL_BOX);
+    for (at[0] = 0; at[0] < 3; at[0]++) {
+        s.width[at[0]] = s.block[at[0]] = 0;
+    }
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
     CHECK(total == 0 && worst == 0);
     s.bytes = -1;
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
-    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s = edges(DPAR_STENCIL_BOX);
     s.width[0] = -1;
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
-    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s = edges(DPAR_STENCIL_BOX);
     s.block[0] = -1;
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
-    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s = edges(DPAR_STENCIL_BOX);
     total = worst = 5;
     s.block[2] = INT64_C(4611686018427387904);
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_place_best(&p, &c, 8, &s, &total, &worst, &why), DPAR_E_RANGE);
+    CHECK_INT(best_of(&p, &c, 8, &s, &total, &worst, &why), DPAR_E_RANGE);
     CHECK(total == 5 && worst == 5);
     CHECK_INT(dpar_cart_init(&c, 1, top, 1, NULL), DPAR_OK);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, NULL), DPAR_OK);
@@ -1178,7 +1228,7 @@ static void test_place_refusals(void)
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_MORTON, 8, NULL), DPAR_OK);
     CHECK_INT(dpar_place_coords(&p, 2147395599, at), DPAR_OK);
     CHECK_INT(dpar_place_rank(&p, at), 2147395599);
-    s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    s = edges(DPAR_STENCIL_STAR);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK); /* at once: closed form */
     CHECK_INT(total, 2147395600);
@@ -1186,6 +1236,28 @@ static void test_place_refusals(void)
 }
 
 /* ---- torus ---- */
+
+static dpar_status assign(dpar_torus *t, int32_t physical_axes, const int32_t *physical,
+                          int32_t logical_axes, const int32_t *logical, int32_t split,
+                          dpar_why *why)
+{
+    dpar_torus made = *t;
+    dpar_status st;
+    int32_t i;
+    made.physical_axes = physical_axes;
+    made.logical_axes = logical_axes;
+    for (i = 0; i < physical_axes && i < DPAR_MAX_DIMS; i++) {
+        made.physical[i] = physical[i];
+    }
+    for (i = 0; i < logical_axes && i < DPAR_MAX_AXES; i++) {
+        made.logical[i] = logical[i];
+    }
+    st = dpar_torus_assign(&made, split, why);
+    if (st == DPAR_OK) {
+        *t = made;
+    }
+    return st;
+}
 
 /* masks[l]: the physical axes of logical axis l. */
 static void check_torus(int32_t a, int32_t b, int32_t c, int32_t logical_axes, int32_t x, int32_t y,
@@ -1203,7 +1275,7 @@ static void check_torus(int32_t a, int32_t b, int32_t c, int32_t logical_axes, i
     mask[0] = m0;
     mask[1] = m1;
     mask[2] = m2;
-    CHECK_INT(dpar_torus_assign(&t, 3, physical, logical_axes, logical, 0, NULL), DPAR_OK);
+    CHECK_INT(assign(&t, 3, physical, logical_axes, logical, 0, NULL), DPAR_OK);
     for (l = 0; l < logical_axes; l++) {
         CHECK_INT(t.axes[l], mask[l]);
     }
@@ -1231,18 +1303,18 @@ static void test_torus_tuples(void)
     static const int32_t want2[3][3] = {{3, 1, 2}, {3, 2, 1}, {6, 1, 1}};
     static const int32_t want3[4][3] = {{1, 1, 4}, {1, 2, 2}, {2, 1, 2}, {2, 2, 1}};
     int32_t z[3] = {0, 0, 0}, i;
-    CHECK_INT(dpar_grid_next(4, 3, none, z), DPAR_DONE);
+    CHECK_INT(dpari_cart_next_parts(4, 3, none, z), DPAR_DONE);
     for (i = 0; i < 3; i++) {
-        CHECK_INT(dpar_grid_next(6, 3, second, z), DPAR_OK);
+        CHECK_INT(dpari_cart_next_parts(6, 3, second, z), DPAR_OK);
         CHECK(memcmp(z, want2[i], sizeof z) == 0);
     }
-    CHECK_INT(dpar_grid_next(6, 3, second, z), DPAR_DONE);
+    CHECK_INT(dpari_cart_next_parts(6, 3, second, z), DPAR_DONE);
     z[0] = 0;
     for (i = 0; i < 4; i++) {
-        CHECK_INT(dpar_grid_next(4, 3, third, z), DPAR_OK);
+        CHECK_INT(dpari_cart_next_parts(4, 3, third, z), DPAR_OK);
         CHECK(memcmp(z, want3[i], sizeof z) == 0);
     }
-    CHECK_INT(dpar_grid_next(4, 3, third, z), DPAR_DONE);
+    CHECK_INT(dpari_cart_next_parts(4, 3, third, z), DPAR_DONE);
 }
 
 /* Every chip has one logical place, and the parts multiply to both meshes. */
@@ -1263,9 +1335,9 @@ static void check_torus_maps(const dpar_torus *t)
         CHECK_INT(n, t->logical[l]);
     }
     for (r = 0; r < ranks.size; r++) {
-        dpar_cart_coords(&ranks, r, at);
+        dpari_cart_coords(&ranks, r, at);
         CHECK_INT(dpar_torus_physical(t, at, chip), DPAR_OK);
-        i = dpar_cart_rank(&chips, chip);
+        i = dpari_cart_rank(&chips, chip);
         CHECK(i >= 0 && seen[i]++ == 0);
         CHECK_INT(dpar_torus_logical(t, chip, back), DPAR_OK);
         CHECK(memcmp(at, back, (size_t)t->logical_axes * sizeof at[0]) == 0);
@@ -1279,18 +1351,18 @@ static void test_torus_splitting(void)
     static const int32_t square[] = {4, 4}, thirds[] = {2, 2, 4}, eights[] = {8, 8};
     static const int32_t three[] = {2, 2, 16}, cube[] = {4, 4, 4}, rule3[] = {4, 2, 8};
     dpar_torus t;
-    CHECK_INT(dpar_torus_assign(&t, 3, physical, 3, logical, 1, NULL), DPAR_OK);
+    CHECK_INT(assign(&t, 3, physical, 3, logical, 1, NULL), DPAR_OK);
     CHECK(t.part[2][0] == 4 && t.part[2][1] == 4 && t.part[2][2] == 1);
     CHECK(t.part[1][2] == 2 && t.part[0][2] == 4);
     check_torus_maps(&t);
-    CHECK_INT(dpar_torus_assign(&t, 2, square, 3, thirds, 1, NULL), DPAR_OK); /* 2x2x4 of 4x4 */
+    CHECK_INT(assign(&t, 2, square, 3, thirds, 1, NULL), DPAR_OK); /* 2x2x4 of 4x4 */
     CHECK(t.part[2][0] == 4 && t.part[2][1] == 1 && t.part[1][1] == 2 && t.part[0][1] == 2);
     check_torus_maps(&t);
-    CHECK_INT(dpar_torus_assign(&t, 2, eights, 3, three, 1, NULL), DPAR_OK); /* 2x2x16 of 8x8 */
+    CHECK_INT(assign(&t, 2, eights, 3, three, 1, NULL), DPAR_OK); /* 2x2x16 of 8x8 */
     CHECK(t.part[2][0] == 8 && t.part[2][1] == 2 && t.part[1][1] == 2 && t.part[0][1] == 2);
     check_torus_maps(&t);
     /* rule (3): 8 takes (4, 2, 1); then 2 goes to the axis already partly taken */
-    CHECK_INT(dpar_torus_assign(&t, 3, cube, 3, rule3, 1, NULL), DPAR_OK);
+    CHECK_INT(assign(&t, 3, cube, 3, rule3, 1, NULL), DPAR_OK);
     CHECK(t.part[2][0] == 4 && t.part[2][1] == 2 && t.part[2][2] == 1);
     CHECK(t.part[1][0] == 1 && t.part[1][1] == 2 && t.part[1][2] == 1);
     CHECK(t.part[0][2] == 4);
@@ -1321,7 +1393,7 @@ static void test_torus_splits_run(void)
         dpar_torus got;
         dpar_cart chips, ranks;
         int32_t at[4], chip[3];
-        CHECK_INT(dpar_torus_assign(&got, 3, t[i].physical, 4, t[i].logical, 1, NULL), DPAR_OK);
+        CHECK_INT(assign(&got, 3, t[i].physical, 4, t[i].logical, 1, NULL), DPAR_OK);
         for (l = 0; l < 4; l++) {
             for (p = 0; p < 3; p++) {
                 CHECK_INT(got.part[l][p], t[i].part[l][p]);
@@ -1330,9 +1402,9 @@ static void test_torus_splits_run(void)
         CHECK_INT(dpar_cart_init(&chips, 3, t[i].physical, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_cart_init(&ranks, 4, t[i].logical, 0, NULL), DPAR_OK);
         for (r = 1; r <= 5; r += 4) {
-            dpar_cart_coords(&ranks, r, at);
+            dpari_cart_coords(&ranks, r, at);
             CHECK_INT(dpar_torus_physical(&got, at, chip), DPAR_OK);
-            CHECK_INT(dpar_cart_rank(&chips, chip), r == 1 ? t[i].chip1 : t[i].chip5);
+            CHECK_INT(dpari_cart_rank(&chips, chip), r == 1 ? t[i].chip1 : t[i].chip5);
         }
     }
 }
@@ -1358,12 +1430,12 @@ static void test_torus_random(void)
                 k++;
             }
         }
-        st = dpar_torus_assign(&t, axes, physical, logicals, logical, 0, NULL);
+        st = assign(&t, axes, physical, logicals, logical, 0, NULL);
         CHECK(st == DPAR_OK || st == DPAR_E_NONE);
         if (st == DPAR_OK) {
             check_torus_maps(&t);
         }
-        CHECK_INT(dpar_torus_assign(&t, axes, physical, logicals, logical, 1, NULL), DPAR_OK);
+        CHECK_INT(assign(&t, axes, physical, logicals, logical, 1, NULL), DPAR_OK);
         check_torus_maps(&t);
     }
 }
@@ -1523,7 +1595,7 @@ static void test_torus_rules(void)
             dpar_status st;
             int whole = rule_torus(axes, physical, logicals, logical, part, masks);
             memset(&t, 0x7f, sizeof t);
-            st = dpar_torus_assign(&t, axes, physical, logicals, logical, split, NULL);
+            st = assign(&t, axes, physical, logicals, logical, split, NULL);
             CHECK_INT(st, whole || split ? DPAR_OK : DPAR_E_NONE);
             for (l = 0; l < 8 && st == DPAR_OK; l++) {
                 CHECK_INT(t.axes[l], l < logicals ? masks[l] : 0);
@@ -1548,11 +1620,11 @@ static void test_torus_limits(void)
     for (p = 0; p <= 7; p++) {
         for (l = 0; l <= 9; l++) {
             const int legal = p >= 1 && p <= 6 && l >= 1 && l <= 8;
-            CHECK_INT(dpar_torus_assign(&t, p, ones, l, ones, 0, NULL),
+            CHECK_INT(assign(&t, p, ones, l, ones, 0, NULL),
                       legal ? DPAR_OK : DPAR_E_ARG);
         }
     }
-    CHECK_INT(dpar_torus_assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);
+    CHECK_INT(assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         const int legal = i == 1 || i == 2;
         CHECK_INT(dpar_torus_physical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
@@ -1569,17 +1641,17 @@ static void test_torus_refusals(void)
     dpar_torus t;
     dpar_why why;
     int32_t at[8];
-    CHECK_INT(dpar_torus_assign(&t, 2, physical, 2, logical, 0, &why), DPAR_E_NONE);
+    CHECK_INT(assign(&t, 2, physical, 2, logical, 0, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "logical axis 1 of size 8 is no product of physical axes that are left: "
                          "allow splitting");
-    CHECK_INT(dpar_torus_assign(&t, 2, physical, 2, less, 1, &why), DPAR_E_DIVIDE);
+    CHECK_INT(assign(&t, 2, physical, 2, less, 1, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "the logical mesh has 8 ranks, the torus 16 chips");
-    CHECK_INT(dpar_torus_assign(&t, 2, physical, 2, bad, 1, &why), DPAR_E_ARG);
+    CHECK_INT(assign(&t, 2, physical, 2, bad, 1, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 has size 0: at least 1");
-    CHECK_INT(dpar_torus_assign(&t, 2, huge, 2, logical, 1, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_torus_assign(&t, 7, physical, 2, logical, 1, &why), DPAR_E_ARG);
+    CHECK_INT(assign(&t, 2, huge, 2, logical, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(assign(&t, 7, physical, 2, logical, 1, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "2 logical axes (1 to 8) on 7 physical ones (1 to 6)");
-    CHECK_INT(dpar_torus_assign(&t, 2, physical, 2, logical, 1, &why), DPAR_OK);
+    CHECK_INT(assign(&t, 2, physical, 2, logical, 1, &why), DPAR_OK);
     CHECK_INT(dpar_torus_physical(&t, high, at), DPAR_E_ARG);
     CHECK_INT(dpar_torus_physical(&t, low, at), DPAR_E_ARG);
     CHECK_INT(dpar_torus_logical(&t, low, at), DPAR_E_ARG);

@@ -15,13 +15,43 @@ static int below(int n)
     return (int)((state >> 8) % (uint32_t)n);
 }
 
+static dpar_exchange many(const dpar_edge *edge, int64_t n, int senders, int receivers,
+                          int64_t *scratch, int64_t cells)
+{
+    dpar_exchange e;
+    e.edge = edge;
+    e.n = n;
+    e.senders = senders;
+    e.receivers = receivers;
+    e.scratch = scratch;
+    e.cells = cells;
+    return e;
+}
+
 static int32_t check_rounds(const dpar_edge *edge, int n, int senders, int receivers)
 {
     static int64_t table[2 * SIDE * EDGES];
-    static int32_t round[EDGES], degree[2 * SIDE];
-    int32_t rounds = dpar_rounds_needed(edge, n, senders, receivers, degree);
+    static int32_t round[EDGES];
+    dpar_exchange e = many(edge, n, senders, receivers, table, senders + receivers);
+    int32_t rounds = -1, same = -1, degree[2 * SIDE] = {0}, most = 0;
     int k, j;
-    CHECK_INT(dpar_rounds_color(edge, n, senders, receivers, rounds, table, round, NULL), DPAR_OK);
+    for (k = 0; k < n; k++) {
+        int a = ++degree[edge[k].from], b = ++degree[SIDE + edge[k].to];
+        most = a > most ? a : most;
+        most = b > most ? b : most;
+    }
+    CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, NULL), DPAR_OK);
+    CHECK_INT(rounds, most);
+    round[0] = 99;
+    if (rounds > 1) { /* room for one round alone, then for one number too few */
+        CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_E_ROOM);
+        e.cells = (int64_t)(senders + receivers) * rounds - 1;
+        CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_E_ROOM);
+        CHECK(same == rounds && round[0] == 99);
+    }
+    e.cells = (int64_t)(senders + receivers) * (rounds > 1 ? rounds : 1);
+    CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_OK);
+    CHECK_INT(same, rounds);
     for (k = 0; k < n; k++) {
         CHECK(round[k] >= 0 && round[k] < rounds);
         for (j = 0; j < k; j++) {
@@ -36,7 +66,7 @@ static void test_rounds(void)
 {
     static dpar_edge edge[EDGES];
     static int64_t table[64];
-    int32_t round[4], degree[8], trial, n, i, j, k;
+    int32_t round[4], rounds, trial, n, i, j, k;
     dpar_why why;
     for (trial = 0; trial < 400; trial++) { /* multigraphs too */
         int senders = 1 + below(SIDE), receivers = 1 + below(SIDE);
@@ -57,39 +87,34 @@ static void test_rounds(void)
         }
         CHECK_INT(check_rounds(edge, k, n, n), n - 1);
     }
-    edge[0].from = 4;
-    CHECK_INT(dpar_rounds_needed(edge, 1, 4, 4, degree), -1);
-    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, 1, table, round, &why), DPAR_E_ARG);
-    edge[0].from = edge[1].from = 1;
-    edge[0].to = 0;
-    edge[1].to = 1;
-    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "1 rounds are too few: rank 1 has more messages");
-    /* what rounds_needed says of a bad edge is refused, and nothing is written */
-    round[0] = round[1] = 77;
-    edge[1].to = 9;
-    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 2, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, -1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, 0, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 1, -4, 4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 1, 4, -4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, -1, 4, 4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 0, 0, 0, 0, table, round, &why), DPAR_OK);
-    CHECK(round[0] == 77 && round[1] == 77);
-    CHECK_INT(dpar_rounds_needed(edge, 1, -1, 4, degree), -1);
-    CHECK_INT(dpar_rounds_needed(edge, 1, 4, -1, degree), -1);
-    CHECK_INT(dpar_rounds_needed(edge, 0, -1, 4, degree + 4), -1);
-    CHECK_INT(dpar_rounds_needed(edge, 0, 4, -1, degree), -1);
-    CHECK_INT(dpar_rounds_needed(edge, 0, 0, 4, degree), 0);
-    CHECK_INT(dpar_rounds_needed(edge, 0, 4, 0, degree), 0);
-    CHECK_INT(dpar_rounds_color(edge, 0, -4, 4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 0, 4, -4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_rounds_color(edge, 0, 4, 4, -1, table, round, &why), DPAR_E_ARG);
-    edge[0].from = 0;
-    edge[1].from = 1;
-    edge[0].to = edge[1].to = 2; /* two arrive at one rank */
-    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 1, table, round, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "1 rounds are too few: rank 2 has more messages");
+    /* what is outside or negative is refused, and nothing is written */
+    for (k = 0; k < 8; k++) {
+        static const int bad[8][4] = {{1, 4, 4, 64}, {1, -4, 4, 64}, {1, 4, -4, 64}, {-1, 4, 4, 64},
+                                      {0, -4, 4, 64}, {0, 4, -4, 64}, {2, 4, 4, 7}, {2, 4, 4, 64}};
+        dpar_exchange e = many(edge, bad[k][0], bad[k][1], bad[k][2], table, bad[k][3]);
+        edge[0].from = k == 0 ? 4 : 1;
+        edge[0].to = 0;
+        edge[1].from = 1;
+        edge[1].to = k == 7 ? 9 : 1;
+        rounds = round[0] = round[1] = 77;
+        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ARG);
+        CHECK(rounds == 77 && round[0] == 77 && round[1] == 77);
+        if (k == 0 || k == 7) {
+            CHECK_TEXT(why.text, k == 0 ? "message 0 goes from 4 to 0: that is outside"
+                                        : "message 1 goes from 1 to 9: that is outside");
+        }
+    }
+    {
+        dpar_exchange e = many(edge, 0, 0, 0, table, 0); /* nothing to do */
+        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_OK);
+        CHECK_INT(rounds, 0);
+        e = many(edge, 2, 4, 4, table, 8);
+        edge[0].from = 0;
+        edge[0].to = edge[1].to = 2; /* two arrive at one rank */
+        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ROOM);
+        CHECK_TEXT(why.text, "2 rounds of 8 ranks: scratch of 8 numbers is too small");
+        CHECK_INT(rounds, 2);
+    }
 }
 
 /* E8: cuDecomp's order for 8 ranks. */
@@ -102,12 +127,12 @@ static void test_peers(void)
     int n, order, group, rank, round;
     for (round = 0; round < 8; round++) {
         for (rank = 0; rank < 8; rank++) {
-            CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 8, 4, rank, round), e8[round][rank]);
+            CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 8, 4, rank, round), e8[round][rank]);
         }
     }
     for (n = 1; n <= 24; n++) { /* every round a permutation, every pair once */
         for (order = 0; order < 4; order++) {
-            for (group = 1; group <= (order == DPAR_ORDER_GROUPED ? n : 1); group++) {
+            for (group = 1; group <= (order == DPARI_ORDER_GROUPED ? n : 1); group++) {
                 int met[24][24] = {{0}};
                 if (n % group != 0) {
                     continue;
@@ -115,12 +140,12 @@ static void test_peers(void)
                 for (round = 0; round < n; round++) {
                     uint32_t taken = 0;
                     for (rank = 0; rank < n; rank++) {
-                        int peer = dpar_exchange_peer(order, n, group, rank, round);
+                        int peer = dpari_exchange_peer(order, n, group, rank, round);
                         CHECK(peer >= 0 && peer < n);
                         taken |= 1u << peer;
                         met[rank][peer]++;
-                        if (order == DPAR_ORDER_XOR || order == DPAR_ORDER_PAIRS) {
-                            CHECK_INT(dpar_exchange_peer(order, n, group, peer, round), rank);
+                        if (order == DPARI_ORDER_XOR || order == DPARI_ORDER_PAIRS) {
+                            CHECK_INT(dpari_exchange_peer(order, n, group, peer, round), rank);
                         }
                     }
                     CHECK(taken == (1u << n) - 1u);
@@ -131,14 +156,14 @@ static void test_peers(void)
             }
         }
     }
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 4, 0), -1);
-    CHECK_INT(dpar_exchange_peer(9, 4, 1, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 0, 1, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, -1, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, -1), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, 4), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 0, 0, 0), -1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 4, 0), -1);
+    CHECK_INT(dpari_exchange_peer(9, 4, 1, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 0, 1, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, -1, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 0, -1), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 1, 0, 4), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 4, 0, 0, 0), -1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
               2147483645);
 }
 
@@ -176,7 +201,7 @@ static void test_relabel(void)
     int64_t kept[64], scratch[64], sum;
     int32_t rank_of[8], trial, n, k;
     dpar_why why;
-    CHECK_INT(dpar_relabel(3, cycle, rank_of, scratch, NULL), DPAR_OK); /* E9: nothing moves */
+    CHECK_INT(dpari_exchange_assign(3, cycle, rank_of, scratch, NULL), DPAR_OK); /* E9: nothing moves */
     CHECK(rank_of[1] == 0 && rank_of[2] == 1 && rank_of[0] == 2);
     for (trial = 0; trial < 600; trial++) {
         uint32_t seen = 0;
@@ -185,7 +210,7 @@ static void test_relabel(void)
         for (k = 0; k < n * n; k++) {
             kept[k] = below(most);
         }
-        CHECK_INT(dpar_relabel(n, kept, rank_of, scratch, NULL), DPAR_OK);
+        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
         for (k = 0, sum = 0; k < n; k++) {
             sum += kept[rank_of[k] * n + k];
             seen |= 1u << rank_of[k];
@@ -193,8 +218,8 @@ static void test_relabel(void)
         CHECK(seen == (1u << n) - 1u);
         CHECK_INT(sum, n > 0 ? best_of_all(n, kept) : 0);
     }
-    CHECK_INT(dpar_relabel(-1, kept, rank_of, scratch, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_relabel(1, bad, rank_of, scratch, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_exchange_assign(-1, kept, rank_of, scratch, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_exchange_assign(1, bad, rank_of, scratch, &why), DPAR_E_RANGE);
 }
 
 static dpar_box box2(int64_t a, int64_t b, int64_t c, int64_t d)
@@ -222,25 +247,25 @@ static void test_cover_vectors(void)
         box[i].lo[0] = 3 - i;
         box[i].hi[0] = 4 - i;
     }
-    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_OK);
-    CHECK_INT(dpar_boxes_cover(1, &four, box, 3, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_OK);
+    CHECK_INT(dpar_box_cover(1, &four, box, 3, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "1 elements are in no box: the first is 0");
     box[3].hi[0] = 2;
-    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "boxes 2 and 3 both have 1 elements");
     box[0].hi[0] = 5;
-    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "box 0 is not inside: indices 3 to 4 of a dim of 4");
-    CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
+    CHECK_INT(dpar_box_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
     CHECK_TEXT(why.text, "1 elements are in no box: the first begins (0, 0, 0)");
-    CHECK_INT(dpar_boxes_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "4 boxes of 7 dims: at least 0, and 0 to 6 dims");
-    CHECK_INT(dpar_boxes_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "4 boxes of -1 dims: at least 0, and 0 to 6 dims");
-    CHECK_INT(dpar_boxes_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-4 boxes of 1 dims: at least 0, and 0 to 6 dims");
     box[0].lo[0] = -4; /* an extent of it */
-    CHECK_INT(dpar_boxes_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "extent[0] = -4 is negative");
 }
 
@@ -252,18 +277,18 @@ static void test_cover_limits(void)
     int32_t order[2], d;
     dpar_why why;
     memset(box, 0, sizeof box); /* of 0 dims: one element, in each */
-    CHECK_INT(dpar_boxes_cover(0, NULL, box, 1, order, NULL), DPAR_OK);
-    CHECK_INT(dpar_boxes_cover(0, NULL, box, 2, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(0, NULL, box, 1, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_box_cover(0, NULL, box, 2, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "boxes 0 and 1 both have 1 elements");
     box[0].dims = DPAR_MAX_DIMS;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         box[0].hi[d] = 1;
     }
-    CHECK_INT(dpar_boxes_cover(DPAR_MAX_DIMS, ones, box, 1, order, NULL), DPAR_OK);
-    CHECK_INT(dpar_boxes_cover(DPAR_MAX_DIMS, ones, box, 0, order, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_boxes_cover(2, none, NULL, 0, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_box_cover(DPAR_MAX_DIMS, ones, box, 1, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_box_cover(DPAR_MAX_DIMS, ones, box, 0, order, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(2, none, NULL, 0, order, NULL), DPAR_OK);
     box[0] = box2(0, 4, 0, 1);
-    CHECK_INT(dpar_boxes_cover(2, none, box, 1, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_box_cover(2, none, box, 1, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "box 0 is not inside: indices 0 to 0 of a dim of 0");
 }
 
@@ -310,7 +335,7 @@ static void test_cover_random(void)
                 first = hits[i][j] == 0 && first < 0 ? i * 100 + j : first;
             }
         }
-        st = dpar_boxes_cover(2, extent, box, n, order, &why);
+        st = dpar_box_cover(2, extent, box, n, order, &why);
         CHECK_INT(st, doubled + missing > 0 ? DPAR_E_ARG : DPAR_OK);
         if (missing > 0 && doubled == 0) {
             snprintf(expect, sizeof expect, "%d elements are in no box: the first is (%d, %d)",
@@ -363,7 +388,7 @@ static void test_cover_tilings(void)
             box[i] = swap;
         }
         memset(order, 0x7f, sizeof order);
-        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_OK);
+        CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_OK);
         CHECK(n == 80 || order[n] == 0x7f7f7f7f);
         for (a = 0; a < n && dpar_box_volume(&box[a]) == 0; a++) {
         }
@@ -375,16 +400,16 @@ static void test_cover_tilings(void)
                 box[b].lo[d] = box[a].lo[d];
                 box[b].hi[d] = box[a].lo[d] + 1;
             }
-            CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+            CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
             CHECK(strstr(why.text, "both have 1 elements") != NULL);
         }
         box[b] = swap;
         box[b].hi[dims - 1]--; /* a row is missing */
-        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
         CHECK(strstr(why.text, "both") == NULL);
         box[b] = swap;
         box[b].hi[0] = extent[0] + 1;
-        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_box_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
         CHECK(strstr(why.text, "not inside") != NULL);
     }
 }
@@ -394,40 +419,47 @@ static void test_edges(void)
 {
     static const dpar_edge beyond[] = {{0, 2}}, before[] = {{0, -1}}, other[] = {{2, 0}};
     int64_t kept[9] = {0}, scratch[20];
-    int32_t degree[8], rank_of[3] = {7, 7, 7}, n, group, rank, round;
+    int32_t rounds, rank_of[3] = {7, 7, 7}, n, group, rank, round;
     dpar_why why;
-    CHECK_INT(dpar_rounds_needed(beyond, 1, 2, 2, degree), -1);
-    CHECK_INT(dpar_rounds_needed(before, 1, 2, 2, degree), -1);
-    CHECK_INT(dpar_rounds_needed(other, 1, 2, 2, degree), -1);
-    CHECK_INT(dpar_rounds_needed(NULL, 0, 2, 2, degree), 0);
-    memset(degree, 0x7f, sizeof degree);
-    CHECK_INT(dpar_rounds_needed(beyond, 1, 1, 3, degree + 1), 1);
-    CHECK(degree[0] == 0x7f7f7f7f && degree[5] == 0x7f7f7f7f); /* 1 + 3 of them */
-    kept[8] = -1;                                              /* the last */
+    {
+        static const dpar_edge *const bad[] = {beyond, before, other};
+        dpar_exchange e;
+        for (n = 0; n < 3; n++) {
+            e = many(bad[n], 1, 2, 2, scratch, 20);
+            CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, &why), DPAR_E_ARG);
+        }
+        e = many(beyond, 1, 1, 3, scratch + 1, 4);
+        memset(scratch, 0x7f, sizeof scratch);
+        CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, NULL), DPAR_OK);
+        CHECK_INT(rounds, 1);
+        CHECK(scratch[0] == INT64_C(0x7f7f7f7f7f7f7f7f) && scratch[5] == scratch[0]); /* 4 of them */
+    }
+    kept[8] = -1; /* the last */
     {
         dpar_box box[2]; /* an empty one at the ends of the numbers */
         int64_t extent[2] = {4, 4};
+        int32_t order[2];
         box[0] = box2(0, 4, 0, 4);
         box[1] = box2(INT64_MAX, INT64_MIN, 0, 1);
-        CHECK_INT(dpar_boxes_cover(2, extent, box, 2, degree, &why), DPAR_OK);
+        CHECK_INT(dpar_box_cover(2, extent, box, 2, order, &why), DPAR_OK);
     }
-    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
     kept[8] = (INT64_C(1) << 46) + 1;
-    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
     CHECK_INT(rank_of[0], 7);
     kept[8] = INT64_C(1) << 46;
     memset(scratch, 0x5a, sizeof scratch);
-    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, NULL), DPAR_OK);
+    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, NULL), DPAR_OK);
     CHECK(rank_of[2] == 2 && scratch[16] == INT64_C(0x5a5a5a5a5a5a5a5a)); /* 4 (n + 1) of them */
     /* cuDecomp, n no power of two: step 1 is the rank one further round the group's ring */
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 0, 1), 1);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 2, 1), 0);
-    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 5, 1), 3);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 0, 1), 1);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 2, 1), 0);
+    CHECK_INT(dpari_exchange_peer(DPARI_ORDER_GROUPED, 6, 3, 5, 1), 3);
     for (n = 1; n <= 13; n++) {
         for (group = 1; group <= n + 1; group++) {
             for (rank = 0; rank < n; rank++) {
                 for (round = 0; round < n; round++) {
-                    int32_t peer = dpar_exchange_peer(DPAR_ORDER_GROUPED, n, group, rank, round);
+                    int32_t peer = dpari_exchange_peer(DPARI_ORDER_GROUPED, n, group, rank, round);
                     CHECK(peer >= 0 && peer < n);
                     CHECK(round > 0 || peer == rank);
                 }

@@ -12,27 +12,66 @@ static void test_flat_parameter(void)
 {
     static const int64_t numel[] = {21, 35, 25};
     int64_t start[3];
-    dpar_flat f;
+    dpari_flat f;
     dpar_piece p;
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, NULL), DPAR_OK);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 2, start, NULL), DPAR_OK);
     CHECK(start[0] == 0 && start[1] == 24 && start[2] == 60);
     CHECK(f.total == 85 && f.shard == 43 && f.ranks == 2);
-    CHECK(dpar_flat_piece(&f, start[0], 21, 0, &p) && p.in_param == 0 && p.count == 21);
-    CHECK(dpar_flat_piece(&f, start[1], 35, 0, &p) && p.in_param == 0 && p.count == 19);
+    CHECK(dpari_flat_piece(&f, start[0], 21, 0, &p) && p.in_param == 0 && p.count == 21);
+    CHECK(dpari_flat_piece(&f, start[1], 35, 0, &p) && p.in_param == 0 && p.count == 19);
     CHECK(p.in_shard == 24 && p.in_buffer == 24 && p.in_bucket == 24);
-    CHECK(!dpar_flat_piece(&f, start[2], 25, 0, &p));
-    CHECK(!dpar_flat_piece(&f, start[0], 21, 1, &p));
-    CHECK(dpar_flat_piece(&f, start[1], 35, 1, &p) && p.in_param == 19 && p.count == 16);
+    CHECK(!dpari_flat_piece(&f, start[2], 25, 0, &p));
+    CHECK(!dpari_flat_piece(&f, start[0], 21, 1, &p));
+    CHECK(dpari_flat_piece(&f, start[1], 35, 1, &p) && p.in_param == 19 && p.count == 16);
     CHECK_INT(p.in_shard, 0);
-    CHECK(dpar_flat_piece(&f, start[2], 25, 1, &p) && p.in_param == 0 && p.count == 25);
+    CHECK(dpari_flat_piece(&f, start[2], 25, 1, &p) && p.in_param == 0 && p.count == 25);
     CHECK(p.in_shard == 17 && p.in_buffer == 60);
-    CHECK(!dpar_flat_piece(&f, start[2], 25, 2, &p) && !dpar_flat_piece(&f, 0, 21, -1, &p));
-    CHECK(!dpar_flat_piece(&f, 2, INT64_MAX, 0, &p) && !dpar_flat_piece(&f, -2, 8, 0, &p));
-    CHECK(!dpar_flat_piece(&f, 2, -1, 0, &p) && dpar_flat_piece(&f, 2, INT64_MAX - 2, 0, &p));
-    CHECK(!dpar_flat_piece(&f, 2, INT64_MIN, 0, &p) && !dpar_flat_piece(&f, -2, INT64_MIN, 0, &p));
+    CHECK(!dpari_flat_piece(&f, start[2], 25, 2, &p) && !dpari_flat_piece(&f, 0, 21, -1, &p));
+    CHECK(!dpari_flat_piece(&f, 2, INT64_MAX, 0, &p) && !dpari_flat_piece(&f, -2, 8, 0, &p));
+    CHECK(!dpari_flat_piece(&f, 2, -1, 0, &p) && dpari_flat_piece(&f, 2, INT64_MAX - 2, 0, &p));
+    CHECK(!dpari_flat_piece(&f, 2, INT64_MIN, 0, &p) && !dpari_flat_piece(&f, -2, INT64_MIN, 0, &p));
 }
 
 /* Every element of every parameter in exactly one shard, in order. */
+/* One bucket, forward, is the same. */
+static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t align,
+                          const int64_t *start)
+{
+    dpar_bucketing how;
+    dpar_bucket b;
+    int64_t at[4];
+    int32_t n = 0, i, r;
+    memset(&how, 0, sizeof how);
+    how.params = 4;
+    how.numel = numel;
+    how.align = align;
+    how.ranks = f->ranks;
+    how.forward = 1;
+    CHECK_INT(dpar_buckets_init(&how, at, &b, 1, &n, NULL), DPAR_OK);
+    CHECK(n == 1 && b.lo == 0 && b.hi == f->shard * f->ranks && b.used == f->total);
+    CHECK(b.first == 0 && b.last == 4);
+    CHECK(memcmp(at, start, sizeof at) == 0);
+    for (i = 0; i < 4; i++) {
+        for (r = -1; r <= f->ranks; r++) {
+            dpar_piece p, q;
+            int has = dpari_flat_piece(f, start[i], numel[i], r, &p);
+            CHECK_INT(dpar_bucket_piece(&b, f->ranks, at[i], numel[i], r, &q), has);
+            CHECK(!has || memcmp(&p, &q, sizeof p) == 0);
+        }
+    }
+    how.size = 6; /* several of them: in order, each closed when it is full */
+    {
+        dpar_bucket some[4];
+        CHECK_INT(dpar_buckets_init(&how, at, some, 4, &n, NULL), DPAR_OK);
+        for (i = 0; i < n; i++) {
+            CHECK_INT(some[i].first, i > 0 ? some[i - 1].last : 0);
+            CHECK_INT(some[i].lo, i > 0 ? some[i - 1].hi : 0);
+            CHECK(i == n - 1 || some[i].used >= 6);
+        }
+        CHECK_INT(some[n - 1].last, 4);
+    }
+}
+
 static void test_flat_all(void)
 {
     int64_t numel[4], start[4], align, k;
@@ -44,16 +83,17 @@ static void test_flat_all(void)
         }
         for (align = 1; align <= 4; align++) {
             for (ranks = 1; ranks <= 5; ranks++) {
-                dpar_flat f;
+                dpari_flat f;
                 int64_t end = 0;
-                CHECK_INT(dpar_flat_init(&f, 4, numel, align, ranks, start, NULL), DPAR_OK);
+                CHECK_INT(dpari_flat_init(&f, 4, numel, align, ranks, start, NULL), DPAR_OK);
+                check_forward(&f, numel, align, start);
                 for (i = 0; i < 4; i++) {
                     int64_t seen = 0;
                     CHECK(start[i] >= end && start[i] - end < align && start[i] % align == 0);
                     end = start[i] + numel[i];
                     for (r = 0; r < ranks; r++) {
                         dpar_piece p;
-                        if (dpar_flat_piece(&f, start[i], numel[i], r, &p)) {
+                        if (dpari_flat_piece(&f, start[i], numel[i], r, &p)) {
                             CHECK(p.count > 0);
                             CHECK_INT(p.in_param, seen);
                             seen += p.count;
@@ -70,16 +110,36 @@ static void test_flat_all(void)
     }
 }
 
+/* Megatron's distributed optimizer. */
+static dpar_bucketing megatron(int64_t size, int32_t ranks)
+{
+    dpar_bucketing how;
+    memset(&how, 0, sizeof how);
+    how.size = size;
+    how.align = 64;
+    how.multiple = 128;
+    how.ranks = ranks;
+    return how;
+}
+
+static dpar_status make(dpar_bucketing *how, int32_t params, const int64_t *numel, int64_t *start,
+                        dpar_bucket *bucket, int32_t room, int32_t *buckets, dpar_why *why)
+{
+    how->params = params;
+    how->numel = numel;
+    return dpar_buckets_init(how, start, bucket, room, buckets, why);
+}
+
 /* D3, D4, D5: numels 100, 30, 200. */
 static void test_megatron(void)
 {
     static const int64_t numel[] = {100, 30, 200};
-    dpar_bucketing how = dpar_bucketing_megatron(0, 4);
+    dpar_bucketing how = megatron(0, 4);
     int64_t start[3];
     dpar_bucket b[3];
     dpar_piece p;
     int32_t n = 0;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK(start[2] == 0 && start[1] == 256 && start[0] == 320);
     CHECK(n == 1 && b[0].lo == 0 && b[0].hi == 512 && b[0].used == 420);
     CHECK(b[0].first == 0 && b[0].last == 3);
@@ -90,9 +150,9 @@ static void test_megatron(void)
     CHECK(p.in_param == 64 && p.count == 36 && p.in_shard == 0 && p.in_buffer == 384);
     how.size = 150;
     n = 0;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, NULL, 0, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 3, numel, start, NULL, 0, &n, NULL), DPAR_OK);
     CHECK_INT(n, 2);
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK(b[0].lo == 0 && b[0].hi == 256 && b[0].used == 200);
     CHECK(b[1].lo == 256 && b[1].hi == 512 && b[1].used == 164);
     CHECK(b[0].first == 2 && b[0].last == 3 && b[1].first == 0 && b[1].last == 2);
@@ -104,11 +164,11 @@ static void test_megatron(void)
     CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, 4, &p));
     CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, -1, &p));
     CHECK(!dpar_bucket_piece(&b[1], 0, start[1], 30, 0, &p));
-    how = dpar_bucketing_megatron(0, 3);
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    how = megatron(0, 3);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK(n == 1 && b[0].hi == 768);
     how.multiple = 65536;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK_INT(b[0].hi, 3 * 65536);
 }
 
@@ -116,17 +176,17 @@ static void test_megatron(void)
 static void test_ddp(void)
 {
     int64_t numel[200], start[200], total = 0, at = 0;
-    dpar_bucketing how = dpar_bucketing_ddp(4);
+    dpar_bucketing how = dpari_bucketing_ddp(4);
     dpar_bucket b[50];
     int32_t i, n, last = 200;
     CHECK(how.first == 1 << 18 && how.size == 25 << 18);
-    CHECK(dpar_bucketing_ddp(1).first == 1 << 20 && dpar_bucketing_ddp(1).size == 25 << 20);
-    CHECK(dpar_bucketing_ddp(0).first == 1 << 20 && dpar_bucketing_ddp(3).size == 8738134);
+    CHECK(dpari_bucketing_ddp(1).first == 1 << 20 && dpari_bucketing_ddp(1).size == 25 << 20);
+    CHECK(dpari_bucketing_ddp(0).first == 1 << 20 && dpari_bucketing_ddp(3).size == 8738134);
     for (i = 0; i < 200; i++) {
         numel[i] = 1000 + i * 7919 % 300000;
         total += numel[i];
     }
-    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK(n > 3 && n <= 50);
     for (i = 199; i >= 0; i--) {
         CHECK_INT(start[i], at);
@@ -143,13 +203,13 @@ static void test_ddp(void)
     CHECK(last == 0 && b[n - 1].hi == total);
     how.first = 1; /* one parameter, then the rest */
     how.size = 0;
-    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK(n == 2 && b[0].first == 199);
     how.first = how.size = numel[199]; /* closed by just as many */
     memset(b, 0x5a, sizeof b);
-    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);
     CHECK(n > 1 && b[0].used == numel[199] && b[0].first == 199 && b[1].first == 0x5a5a5a5a);
-    CHECK_INT(dpar_buckets_make(&how, 0, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK_INT(make(&how, 0, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK_INT(n, 0);
 }
 
@@ -170,49 +230,49 @@ static void test_vectors(void)
     int64_t at = 0;
     dpar_box box;
     dpar_split rows;
-    CHECK(dpar_flat_next_box(2, flat, &at, 6, &box));
+    CHECK(dpar_flat_next(2, flat, &at, 6, &box));
     check_box(&box, 0, 0, 0, 1, 4, 0);
-    CHECK(dpar_flat_next_box(2, flat, &at, 6, &box));
+    CHECK(dpar_flat_next(2, flat, &at, 6, &box));
     check_box(&box, 1, 0, 0, 1, 2, 0);
-    CHECK(!dpar_flat_next_box(2, flat, &at, 6, &box));
-    CHECK(dpar_flat_next_box(2, flat, &at, 12, &box));
+    CHECK(!dpar_flat_next(2, flat, &at, 6, &box));
+    CHECK(dpar_flat_next(2, flat, &at, 12, &box));
     check_box(&box, 1, 2, 0, 1, 2, 0);
-    CHECK(dpar_flat_next_box(2, flat, &at, 12, &box));
+    CHECK(dpar_flat_next(2, flat, &at, 12, &box));
     check_box(&box, 2, 0, 0, 1, 4, 0);
-    CHECK(!dpar_flat_next_box(2, flat, &at, 12, &box));
+    CHECK(!dpar_flat_next(2, flat, &at, 12, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, NULL), DPAR_OK);
     at = 5 * dpar_split_offset(&rows, 0);
-    CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
+    CHECK(dpar_flat_next(3, blocks, &at, 30, &box));
     check_box(&box, 0, 0, 0, 1, 4, 5);
-    CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
+    CHECK(dpar_flat_next(3, blocks, &at, 30, &box));
     check_box(&box, 1, 0, 0, 1, 2, 5);
-    CHECK(!dpar_flat_next_box(3, blocks, &at, 30, &box));
+    CHECK(!dpar_flat_next(3, blocks, &at, 30, &box));
     { /* what is no array, no place in it, or behind it */
         int64_t empty[2] = {5, 0}, huge[2] = {INT64_MAX, 2}, small[2] = {5, 4}, edge = -3;
-        CHECK(!dpar_flat_next_box(2, small, &edge, 30, &box));
+        CHECK(!dpar_flat_next(2, small, &edge, 30, &box));
         CHECK_INT(edge, -3);
         edge = 0;
-        CHECK(!dpar_flat_next_box(2, empty, &edge, 3, &box));
-        CHECK(!dpar_flat_next_box(2, huge, &edge, 3, &box));
+        CHECK(!dpar_flat_next(2, empty, &edge, 3, &box));
+        CHECK(!dpar_flat_next(2, huge, &edge, 3, &box));
         edge = INT64_MAX - 1;
-        CHECK(!dpar_flat_next_box(1, huge, &edge, -5, &box));
+        CHECK(!dpar_flat_next(1, huge, &edge, -5, &box));
         edge = 18;
-        CHECK(dpar_flat_next_box(2, small, &edge, 30, &box));
+        CHECK(dpar_flat_next(2, small, &edge, 30, &box));
         CHECK(box.lo[0] == 4 && box.hi[0] == 5 && box.lo[1] == 2 && box.hi[1] == 4 && edge == 20);
-        CHECK(!dpar_flat_next_box(2, small, &edge, 30, &box));
+        CHECK(!dpar_flat_next(2, small, &edge, 30, &box));
     }
     CHECK_INT(5 * dpar_split_offset(&rows, 1), 30);
-    CHECK(dpar_flat_next_box(3, blocks, &at, 60, &box));
+    CHECK(dpar_flat_next(3, blocks, &at, 60, &box));
     check_box(&box, 1, 2, 0, 1, 2, 5);
-    CHECK(dpar_flat_next_box(3, blocks, &at, 60, &box));
+    CHECK(dpar_flat_next(3, blocks, &at, 60, &box));
     check_box(&box, 2, 0, 0, 1, 4, 5);
-    CHECK(!dpar_flat_next_box(3, blocks, &at, 60, &box));
+    CHECK(!dpar_flat_next(3, blocks, &at, 60, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, NULL), DPAR_OK);
     CHECK(dpar_split_size(&rows, 2) == 2 && dpar_split_size(&rows, 3) == 0);
     at = 2 * dpar_split_offset(&rows, 3);
-    CHECK(!dpar_flat_next_box(3, blocks, &at, 12, &box));
+    CHECK(!dpar_flat_next(3, blocks, &at, 12, &box));
 }
 
 /* Every interval of every small array: the boxes are disjoint, in order, and few. */
@@ -229,7 +289,7 @@ static void test_all_intervals(void)
                         dpar_box box;
                         int n = 0;
                         at = lo;
-                        while (dpar_flat_next_box(3, e, &at, hi, &box)) {
+                        while (dpar_flat_next(3, e, &at, hi, &box)) {
                             int64_t a, b, c;
                             for (a = box.lo[0]; a < box.hi[0]; a++) {
                                 for (b = box.lo[1]; b < box.hi[1]; b++) {
@@ -254,64 +314,64 @@ static void test_all_intervals(void)
     at = 999;
     for (i = 0; i < 3; i++) {
         dpar_box box;
-        CHECK(dpar_flat_next_box(2, e, &at, (INT64_C(1) << 40) * 1000 - 1, &box));
+        CHECK(dpar_flat_next(2, e, &at, (INT64_C(1) << 40) * 1000 - 1, &box));
         CHECK(dpar_box_volume(&box) > 0);
     }
     CHECK_INT(at, (INT64_C(1) << 40) * 1000 - 1);
     {
         dpar_box box;
         at = 0;
-        CHECK(!dpar_flat_next_box(0, e, &at, 1, &box) && !dpar_flat_next_box(7, e, &at, 1, &box));
-        CHECK(dpar_flat_next_box(1, e, &at, 5, &box) && box.hi[0] == 5 && at == 5);
+        CHECK(!dpar_flat_next(0, e, &at, 1, &box) && !dpar_flat_next(7, e, &at, 1, &box));
+        CHECK(dpar_flat_next(1, e, &at, 5, &box) && box.hi[0] == 5 && at == 5);
         e[1] = e[2] = e[3] = e[4] = e[5] = 2;
         at = 0;
-        CHECK(dpar_flat_next_box(6, e, &at, 64, &box) && box.dims == 6 && at == 64);
+        CHECK(dpar_flat_next(6, e, &at, 64, &box) && box.dims == 6 && at == 64);
     }
 }
 
 static void test_refusals(void)
 {
     int64_t numel[] = {5, -1, 3}, start[] = {7, 7, 7};
-    dpar_flat f = {9, 9, 9};
+    dpari_flat f = {9, 9, 9};
     dpar_bucketing how;
     dpar_bucket b[3];
     int32_t n = 77;
     dpar_why why;
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "parameter 1 has -1 elements");
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 0, 2, start, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 0, start, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 0, 2, start, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 0, start, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "3 parameters of at least 0, aligned to 4 for 0 ranks, each at least 1");
-    CHECK_INT(dpar_flat_init(&f, -1, numel, 4, 1, start, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_flat_init(&f, -1, numel, 4, 1, start, &why), DPAR_E_ARG);
     numel[1] = INT64_C(1) << 62;
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_flat_init(&f, 3, numel, INT64_MAX, 2, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, INT64_MAX, 2, start, &why), DPAR_E_RANGE);
     numel[1] = (INT64_C(1) << 62) - 8;
-    CHECK_INT(dpar_flat_init(&f, 2, numel, 8, INT32_MAX, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_flat_init(&f, 2, numel, 8, INT32_MAX, start, &why), DPAR_E_RANGE);
     CHECK(f.ranks == 9 && start[0] == 7);
     numel[1] = (INT64_C(1) << 62) - 5; /* ends at 2^62: the last that fits */
-    CHECK_INT(dpar_flat_init(&f, 2, numel, 1, 1, start, NULL), DPAR_OK);
-    CHECK_INT(dpar_flat_init(&f, 3, numel, 1, 1, start, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_flat_init(&f, 0, numel, 1, 1, start, NULL), DPAR_OK);
+    CHECK_INT(dpari_flat_init(&f, 2, numel, 1, 1, start, NULL), DPAR_OK);
+    CHECK_INT(dpari_flat_init(&f, 3, numel, 1, 1, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_flat_init(&f, 0, numel, 1, 1, start, NULL), DPAR_OK);
     CHECK(f.total == 0 && f.shard == 0);
     start[0] = 7;
     numel[1] = 4;
-    how = dpar_bucketing_megatron(-1, 4);
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    how = megatron(-1, 4);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "3 parameters in buckets of -1 for 4 ranks, aligned to 64: none may be negative");
-    how = dpar_bucketing_megatron(8, -4);
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
-    how = dpar_bucketing_megatron(8, INT32_MAX);
+    how = megatron(8, -4);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    how = megatron(8, INT32_MAX);
     how.multiple = INT64_MAX - 1;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_buckets_make(&how, -1, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
+    CHECK_INT(make(&how, -1, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     how.multiple = INT64_C(1) << 62;
     how.ranks = 1;
     numel[0] = (INT64_C(1) << 62) - 300;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
     numel[0] = -5;
-    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     CHECK(n == 77 && start[0] == 7);
 }
 

@@ -158,8 +158,8 @@ static void test_replicas_and_nesting(void)
     p[0] = dpar_replicate();
     p[1] = dpar_shard(0);
     p[2] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&m, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.periodic = 3;
@@ -169,11 +169,11 @@ static void test_replicas_and_nesting(void)
         CHECK_INT(got[k].from / 6, got[k].to / 6);
     }
     p[0] = dpar_shard(0);
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     check_halo(&h);
     p[1] = dpar_shard(1);
     p[2] = dpar_replicate();
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     check_halo(&h);
     n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
     for (k = 0; k < n; k++) {
@@ -183,7 +183,7 @@ static void test_replicas_and_nesting(void)
         p[k] = dpar_replicate();
     }
     memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
-    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL), DPAR_OK);
     CHECK_INT(list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got), 0);
     CHECK_INT(list_all(&h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), 0);
 }
@@ -203,8 +203,8 @@ static void test_ragged(void)
         dpar_halo h;
         memset(&h, 0, sizeof h);
         p.cuts = cuts[k];
-        CHECK_INT(dpar_mesh_init(&m, 1, names, &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL), DPAR_OK);
         h.low[0] = h.high[0] = width[k];
         h.periodic = 1;
         check_halo(&h);
@@ -226,7 +226,7 @@ static void test_order(void)
         grid_of(&h, 1, &n, &parts, &rule);
         h.low[0] = h.high[0] = 1;
         h.periodic = 1;
-        CHECK_INT(dpar_halo_begin(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         CHECK(dpar_halo_next(&w, &t));
         CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
         CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
@@ -305,7 +305,7 @@ static void test_large(void)
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 3;
     h.periodic = 3;
     for (direction = 0; direction < 2; direction++) {
-        CHECK_INT(dpar_halo_begin(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             CHECK(t.peer != 2047);
             n++;
@@ -313,7 +313,7 @@ static void test_large(void)
     }
     CHECK_INT(n, 16);
     h.low[0] = h.high[1] = INT64_C(1) << 60;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     for (n = 0; n < 100 && dpar_halo_next(&w, &t); n++) {
         CHECK(dpar_transfer_volume(&t) != 0);
     }
@@ -341,7 +341,6 @@ static void test_too_many_points(void)
 static void test_most_axes(void)
 {
     static const int64_t extent[] = {12, 5};
-    const char *names[DPAR_MAX_AXES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     int32_t sizes[DPAR_MAX_AXES], i;
     dpar_placement p[DPAR_MAX_AXES];
     dpar_mesh mesh;
@@ -352,8 +351,9 @@ static void test_most_axes(void)
         sizes[i] = i == 0 ? 6 : 1;
         p[i] = i == 0 ? dpar_shard(0) : dpar_replicate();
     }
-    CHECK_INT(dpar_mesh_init(&mesh, DPAR_MAX_AXES, names, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL), DPAR_OK);
     h.low[0] = h.high[0] = 1;
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     CHECK(dpar_halo_owned(&h, 5, &own));
@@ -381,7 +381,7 @@ static void test_refusals(void)
         change;                                                                                    \
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
-        CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
+        CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
     } while (0)
     REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
             "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
@@ -438,9 +438,9 @@ static void test_refusals(void)
     h.periodic = 6;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
-    CHECK_INT(dpar_halo_begin(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
     {
         dpar_transfer t;
         CHECK(!dpar_halo_next(&w, &t));

@@ -5,6 +5,7 @@
  * directions. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 #include "cube_space.h"
 #include "points.h"
@@ -149,7 +150,7 @@ static int list_all(int direction, int mode, entry *list)
         for (rank = 0; rank < RANKS; rank++) {
             dpar_halo_walk w;
             dpar_transfer t;
-            CHECK_INT(dpar_halo_begin(&w, &grid[field], rank, direction, mode, NULL), DPAR_OK);
+            CHECK_INT(dpar_halo_first(&w, &grid[field], rank, direction, mode, NULL), DPAR_OK);
             while (dpar_halo_next(&w, &t)) {
                 CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
                 list[n].field = field;
@@ -357,7 +358,6 @@ static void check_both(void)
 static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, int32_t faces,
                     int d_grid)
 {
-    static const char *const names[] = {"a", "b", "c", "d"};
     static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
     dpar_placement p[4];
     dpar_mesh m;
@@ -367,10 +367,10 @@ static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, i
     for (d = 0; d < dims; d++) {
         p[d] = dpar_shard_by(d, rules[below(3)], 0);
     }
-    CHECK_INT(dpar_mesh_init(&m, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (field = 0; field < 2; field++) {
         dpar_halo *h = &grid[field];
-        CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
         h->cube = 1;
         h->points[(field == 0) != d_grid ? dims - 1 : dims - 2] = faces;
         h->partner = &grid[1 - field];
@@ -459,17 +459,17 @@ static void test_words(void)
     grid[0].low[1] = grid[0].high[1] = grid[0].low[2] = 1;
     grid[0].high[2] = 2;
     grid[1].low[1] = 3;
-    CHECK_INT(dpar_halo_begin(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
     CHECK(dpar_halo_next(&w, &t) && t.peer == 1 && t.turn == 0 && t.mine[2] == 1 + 4);
     CHECK(t.theirs[2] == 1 && t.extent[1] == 4 && t.extent[2] == 1);
     CHECK(!dpar_halo_next(&w, &t));
-    CHECK_INT(dpar_halo_begin(&w, &grid[0], 1, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 1, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
     CHECK(dpar_halo_next(&w, &t) && t.peer == 3 && t.turn == 3 && t.mine[2] == 1 + 4);
     CHECK(t.swap[0] == 1 && t.swap[1] == 2 && t.flip == 1u << 1 && t.mine[1] == 1);
     CHECK(t.theirs[1] == 3 && t.theirs[2] == 0 && t.extent[1] == 1 && t.extent[2] == 4);
     CHECK(!dpar_halo_next(&w, &t));
     /* north of face 0 lies face 2, on its side: its north border, at x = 0, is face 4's west */
-    CHECK_INT(dpar_halo_begin(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         if (t.mine[1] == 1 + 4 && t.mine[2] == 1) {
             CHECK(t.peer == 4 && t.turn == 2 && t.extent[1] == 1 && t.extent[2] == 1);
@@ -515,7 +515,7 @@ static void test_refusals(void)
     REFUSED(v.cube = 0, DPAR_E_ARG, SAME);
     REFUSED(h.cube = 0, DPAR_E_ARG, SAME);
     REFUSED(v.owner = &d, DPAR_E_ARG, SAME);
-    REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL, NULL), DPAR_OK),
+    REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL), DPAR_OK),
             DPAR_E_ARG, SAME);
     REFUSED(v.points[1] = DPAR_AT_HIGH_FACES, DPAR_E_ARG,
             "points 1 along dim 2, the partner's 2 along dim 1: those of y and x are exchanged");
@@ -523,7 +523,7 @@ static void test_refusals(void)
     h = grid[0];
     h.partner = NULL;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK); /* its boxes are known */
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
                "no partner");

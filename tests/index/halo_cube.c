@@ -96,7 +96,7 @@ static void test_frames(void)
  * run through backwards. Tiles from 1; north is beyond the last j. */
 static void test_contacts(void)
 {
-    enum { W = DPAR_EDGE_WEST, E = DPAR_EDGE_EAST, S = DPAR_EDGE_SOUTH, N = DPAR_EDGE_NORTH };
+    enum { W = DPARI_EDGE_WEST, E = DPARI_EDGE_EAST, S = DPARI_EDGE_SOUTH, N = DPARI_EDGE_NORTH };
     static const int contact[12][5] = {{1, E, 2, W, 0}, {1, N, 3, W, 1}, {1, W, 5, N, 1},
                                        {1, S, 6, N, 0}, {2, N, 3, S, 0}, {2, E, 4, S, 1},
                                        {2, S, 6, E, 1}, {3, E, 4, W, 0}, {3, N, 5, W, 1},
@@ -109,8 +109,8 @@ static void test_contacts(void)
     grid_of(&h, 3, extent, parts, rule);
     for (c = 0; c < 12; c++) {
         const int *t = contact[c];
-        CHECK_INT(dpar_halo_edge(t[0] - 1, t[1], &turn), t[2] - 1);
-        CHECK_INT(dpar_halo_edge(t[2] - 1, t[3], &turn), t[0] - 1);
+        CHECK_INT(dpari_halo_edge(t[0] - 1, t[1], &turn), t[2] - 1);
+        CHECK_INT(dpari_halo_edge(t[2] - 1, t[3], &turn), t[0] - 1);
         for (k = 0; k < 5; k++) { /* the cell beyond the first edge is the one at the second */
             int64_t x[3], to = t[4] ? 4 - k : k;
             int turns = 0;
@@ -121,14 +121,14 @@ static void test_contacts(void)
             CHECK_INT(x[0], t[2] - 1);
             CHECK_INT(x[1], t[3] == S ? 0 : t[3] == N ? 4 : to);
             CHECK_INT(x[2], t[3] == W ? 0 : t[3] == E ? 4 : to);
-            CHECK(dpar_halo_edge(t[0] - 1, t[1], &turn) >= 0 && turn == turns);
+            CHECK(dpari_halo_edge(t[0] - 1, t[1], &turn) >= 0 && turn == turns);
         }
     }
     turn = 77;
-    CHECK_INT(dpar_halo_edge(6, W, &turn), -1);
-    CHECK_INT(dpar_halo_edge(-1, W, &turn), -1);
-    CHECK_INT(dpar_halo_edge(0, 4, &turn), -1);
-    CHECK_INT(dpar_halo_edge(0, -1, &turn), -1);
+    CHECK_INT(dpari_halo_edge(6, W, &turn), -1);
+    CHECK_INT(dpari_halo_edge(-1, W, &turn), -1);
+    CHECK_INT(dpari_halo_edge(0, 4, &turn), -1);
+    CHECK_INT(dpari_halo_edge(0, -1, &turn), -1);
     CHECK_INT(turn, 77);
 }
 
@@ -215,7 +215,7 @@ static void test_one_edge(void)
     h.cube = 1;
     h.shape = DPAR_STENCIL_BOX;
     h.low[1] = h.high[1] = h.low[2] = h.high[2] = 2;
-    CHECK_INT(dpar_halo_begin(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         edges++;
         if (t.peer == 3) { /* x' = 3 - y, y' = x - 4 */

@@ -156,7 +156,7 @@ static void test_pole_by_hand(void)
     h.periodic = 2;
     h.mirror = 1;
     h.poles = DPAR_POLE_LOW | DPAR_POLE_HIGH;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         if (t.turn == 2) { /* rows 0 and 1 of the other side, backwards, columns as they are */
             CHECK(t.peer == 1 && t.mine[0] == 0 && t.theirs[0] == 2 && t.extent[0] == 2);
@@ -248,7 +248,7 @@ static void test_land(void)
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.owner = owner;
     check_halo(&h);
-    CHECK_INT(dpar_halo_begin(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) { /* of block 1: 0, 2, 3 and 5, not 4 */
         CHECK(t.peer == 0 || t.peer == 2 || t.peer == 3 || t.peer == 4);
         diagonal += t.extent[0] == 1 && t.extent[1] == 1;
@@ -280,7 +280,7 @@ static void check_sync(const dpar_halo *h)
             int64_t at = at_of(&held[rank], x), lo, hi;
             int d, turn = 0, mine_too = 1, owns = 1, comes;
             for (d = 0; d < h->grid.dims; d++) {
-                CHECK(dpar_layout_span(&h->grid, coord, d, &lo, &hi));
+                CHECK(dpari_layout_span(&h->grid, coord, d, &lo, &hi));
                 hi += h->points[d] != DPAR_AT_CELLS;
                 if (h->periodic >> d & 1u && h->points[d] == DPAR_AT_HIGH_FACES) {
                     lo--; /* there face i is numbered with the cell below it */
@@ -349,15 +349,15 @@ static void test_sync_refusals(void)
     grid_of(&h, 1, &extent, &parts, &rule);
     h.low[0] = 1;
     h.points[0] = DPAR_AT_LOW_FACES;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 0: no room for the other face of a block, halos of 1 and 0");
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_OK);
     h.points[0] = DPAR_AT_HIGH_FACES;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC, &why), DPAR_OK);
     h.low[0] = 0;
     h.high[0] = 1;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC_ADJOINT, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_SENDS, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC_ADJOINT, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, 4, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "direction 1, mode 4: 0 or 1, 0 to 3");
 }
 
@@ -433,8 +433,8 @@ static void test_refusals(void)
                            "owners of a mesh from 1 to 6: it must count from 0 on");
     h = good;
     h.owner = two;
-    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_begin(&w, &h, 1, DPAR_RECEIVES, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 1 owns 2 blocks: one at most");
 }
 

@@ -3,6 +3,7 @@
  * list; a tripolar one is kept as build/halo.svg for people to look at. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 
 static char text[1 << 20];
@@ -38,7 +39,6 @@ static void looks_like_xml(void)
 
 static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int32_t *parts)
 {
-    static const char *const names[3] = {"a", "b", "c"};
     dpar_mesh mesh;
     dpar_placement cut[3];
     int32_t d;
@@ -47,8 +47,8 @@ static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
         cut[d] = dpar_shard_by(d, DPAR_EVEN, 0);
         h->low[d] = h->high[d] = 2;
     }
-    CHECK_INT(dpar_mesh_init(&mesh, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL), DPAR_OK);
     h->shape = DPAR_STENCIL_BOX;
 }
 
@@ -70,10 +70,10 @@ static void pictures(const dpar_halo *h, int32_t blocks_drawn)
         p.bytes = 8;
         p.title = "a <halo> & more";
         dpar_text_init(&t, text, sizeof text);
-        CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_OK);
+        CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
         CHECK(t.used < sizeof text);
         looks_like_xml();
-        CHECK_INT(dpar_halo_begin(&w, h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &r)) {
             pieces++;
             peers += seen[r.peer]++ == 0;
@@ -120,7 +120,7 @@ int main(void)
     p.rank = 4;
     p.title = "Tripolar, 12 x 20";
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
     f = fopen("build/halo.svg", "w");
     if (f != NULL) {
         CHECK(fputs(text, f) >= 0);
@@ -128,15 +128,15 @@ int main(void)
     }
     p.rank = 6;
     t.used = 0;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "rank 6 has no points") != NULL);
     p.rank = 0;
     p.across = 2;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK_INT(t.used, 0);
     p.across = 0;
     h.owner = twice;
-    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "rank 0 owns 2 blocks") != NULL);
     CHECK_INT(t.used, 0);
     return CHECK_DONE();

@@ -4,6 +4,7 @@
  * several dims, with poles and masks. */
 #include "dpar.h"
 
+#include "axes.h"
 #include "check.h"
 
 enum { RANKS = 12, MOST = 3000, LISTS = 20000, TAPS = 64 };
@@ -61,7 +62,7 @@ static int taps(const dpar_window *v, int64_t n, int64_t m, int64_t y, int64_t *
         }
     } else {
         for (k = 0; k < v->kernel; k++) {
-            list[count++] = dpar_window_start(v, n, y) + d * k; /* tested in halo.c */
+            list[count++] = dpari_window_start(v, n, y) + d * k; /* tested in halo.c */
         }
     }
     CHECK(count <= TAPS);
@@ -92,14 +93,14 @@ static void check_hull(const dpar_halo *h, int rank, int32_t d, const dpar_box *
         block++; /* some block is this rank's: it has an array */
     }
     CHECK(dpar_mesh_coords(&h->grid.mesh, block % h->grid.mesh.size, coord));
-    if (dpar_layout_span(&h->grid, coord, d, &y, &end)) { /* its own, whatever the other dims */
+    if (dpari_layout_span(&h->grid, coord, d, &y, &end)) { /* its own, whatever the other dims */
         lo = y;
         hi = end;
     }
     for (y = out->lo[d]; h->window[d].kernel != 0 && y < out->hi[d]; y++) {
         int64_t a = 0, b = 0;
         n = taps(&h->window[d], h->grid.extent[d], m, y, list);
-        CHECK_INT(dpar_window_reads(&h->window[d], h->grid.extent[d], m, y, y + 1, &a, &b), n > 0);
+        CHECK_INT(dpari_window_reads(&h->window[d], h->grid.extent[d], m, y, y + 1, &a, &b), n > 0);
         for (k = 0; k < n; k++) {
             lo = list[k] < lo ? list[k] : lo;
             hi = list[k] >= hi ? list[k] + 1 : hi;
@@ -157,7 +158,7 @@ static void check_core_of_outputs(const dpar_halo *h, int rank, const dpar_box *
             idle = idle || (h->window[d].kernel != 0 && taps(&h->window[d], h->grid.extent[d],
                                                              outputs_of(h, d), y[d], list) == 0);
         }
-        for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
+        for (n = 0; dpar_halo_boundary(h, rank, n, &slab); n++) {
             int all = 1;
             for (d = 0; d < h->grid.dims; d++) {
                 all = all && y[d] >= slab.lo[d] && y[d] < slab.hi[d];
@@ -215,7 +216,7 @@ static void check_windows(const dpar_halo *h)
     for (rank = 0; rank < RANKS; rank++) {
         dpar_box out;
         if (!dpar_halo_outputs(h, rank, &out)) {
-            CHECK(!dpar_halo_rim(h, rank, 0, &out));
+            CHECK(!dpar_halo_boundary(h, rank, 0, &out));
             continue;
         }
         for (d = 0; d < h->grid.dims && holds[rank]; d++) {
@@ -247,15 +248,15 @@ static void line_of(dpar_halo *h, int64_t n, int32_t parts, int32_t rule, const 
     dpar_mesh m;
     memset(h, 0, sizeof *h);
     p.cuts = cuts;
-    CHECK_INT(dpar_mesh_init(&m, 1, names, &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL), DPAR_OK);
 }
 
 /* A layout of m outputs on the mesh of h. */
 static void outputs_on(const dpar_halo *h, dpar_layout *out, int64_t m, int32_t rule)
 {
     dpar_placement p = dpar_shard_by(0, rule, 0);
-    CHECK_INT(dpar_layout_init(out, &h->grid.mesh, 1, &m, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(out, &h->grid.mesh, 1, &m, &p, NULL), DPAR_OK);
 }
 
 static int64_t cases, hops;
@@ -420,9 +421,10 @@ static void test_dims(void)
         if (!fits || held_most > MOST) {
             continue;
         }
-        CHECK_INT(dpar_mesh_init(&mesh, axes, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), parts, DPAR_LAST_FASTEST, 0, NULL),
+                  DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
         h.shape = DPAR_STENCIL_BOX; /* as it counts anyhow: */
         for (d = 0, i = 0; d < dims; d++) {
             i |= h.window[d].kernel != 0;
@@ -442,7 +444,7 @@ static void test_dims(void)
                 to[i] = to[i].dim == d && h.window[d].kernel == 0 ? in[i] : to[i];
             }
         }
-        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
         h.outputs = below(2) ? &out : NULL;
         if (below(4) == 0) {
             for (i = 0; i < mesh.size; i++) {
@@ -476,17 +478,17 @@ static void test_by_hand(void)
     v.pad_low = v.pad_high = 1;
     CHECK_INT(dpar_window_outputs(&v, 5, &m, NULL), DPAR_OK);
     CHECK_INT(m, 10);
-    CHECK(dpar_window_reads(&v, 5, 10, 3, 4, &lo, &hi) && lo == 1 && hi == 3); /* y = 2i-1+k */
-    dpar_window_whole(&v, 5, 10, 1, 4, &y0, &y1); /* without inputs 0 and 4 */
+    CHECK(dpari_window_reads(&v, 5, 10, 3, 4, &lo, &hi) && lo == 1 && hi == 3); /* y = 2i-1+k */
+    dpari_window_whole(&v, 5, 10, 1, 4, &y0, &y1); /* without inputs 0 and 4 */
     CHECK(y0 == 3 && y1 == 7);
     v.kind = DPAR_WINDOW_INTERPOLATION;
     v.kernel = 2;
-    CHECK(dpar_window_reads(&v, 5, 10, 0, 1, &lo, &hi) && lo == 0 && hi == 1); /* at -1/4 */
-    CHECK(dpar_window_reads(&v, 5, 10, 1, 3, &lo, &hi) && lo == 0 && hi == 2); /* 1/4, 3/4 */
-    CHECK(dpar_window_reads(&v, 5, 10, 9, 10, &lo, &hi) && lo == 4 && hi == 5);
-    CHECK(!dpar_window_reads(&v, 5, 10, 9, 11, &lo, &hi));
-    CHECK(!dpar_window_reads(&v, 5, 10, -1, 1, &lo, &hi));
-    CHECK(!dpar_window_reads(&v, 5, 10, 3, 3, &lo, &hi));
+    CHECK(dpari_window_reads(&v, 5, 10, 0, 1, &lo, &hi) && lo == 0 && hi == 1); /* at -1/4 */
+    CHECK(dpari_window_reads(&v, 5, 10, 1, 3, &lo, &hi) && lo == 0 && hi == 2); /* 1/4, 3/4 */
+    CHECK(dpari_window_reads(&v, 5, 10, 9, 10, &lo, &hi) && lo == 4 && hi == 5);
+    CHECK(!dpari_window_reads(&v, 5, 10, 9, 11, &lo, &hi));
+    CHECK(!dpari_window_reads(&v, 5, 10, -1, 1, &lo, &hi));
+    CHECK(!dpari_window_reads(&v, 5, 10, 3, 3, &lo, &hi));
 }
 
 /* 8 x 4 points on 2 x 2 blocks; outputs each 3 rows, and one alone across (columns 0 to 2): the
@@ -501,10 +503,10 @@ static void test_no_outputs(void)
     h.window[0].kernel = h.window[1].kernel = 3;
     h.window[0].pad_low = h.window[0].pad_high = 1;
     h.window[1].stride = 4;
-    CHECK(dpar_halo_rim(&h, 0, 0, &box));
+    CHECK(dpar_halo_boundary(&h, 0, 0, &box));
     CHECK(!dpar_halo_outputs(&h, 1, &box));
-    CHECK(!dpar_halo_rim(&h, 1, 0, &box));
-    CHECK(!dpar_halo_rim(&h, 3, 0, &box));
+    CHECK(!dpar_halo_boundary(&h, 1, 0, &box));
+    CHECK(!dpar_halo_boundary(&h, 3, 0, &box));
 }
 
 static void test_refusals(void)
@@ -568,18 +570,18 @@ static void test_refusals(void)
     v.kernel = 2;
     v.kind = DPAR_WINDOW_TRANSPOSED;
     v.stride = 3;
-    CHECK_INT(dpar_window_check(&v, 4, 11, NULL), DPAR_OK);
-    CHECK_INT(dpar_window_check(&v, 4, 13, NULL), DPAR_OK);
-    CHECK_INT(dpar_window_check(&v, 4, 14, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_window_check(&v, 4, 11, NULL), DPAR_OK);
+    CHECK_INT(dpari_window_check(&v, 4, 13, NULL), DPAR_OK);
+    CHECK_INT(dpari_window_check(&v, 4, 14, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "14 outputs of 4 inputs: 11 to 13 are possible");
-    CHECK_INT(dpar_window_check(&v, 4, 10, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_window_check(&v, 4, 10, &why), DPAR_E_ARG);
     CHECK_INT(dpar_window_outputs(&v, 0, &m, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "no outputs: 0 inputs, stride 3, 0 of padding cut off");
     CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_INTERPOLATION;
-    CHECK_INT(dpar_window_check(&v, 4, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_window_check(&v, 4, 0, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "interpolation of 4 inputs to 0: 1 to 2^30 each");
-    CHECK_INT(dpar_window_check(&v, 4, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE);
+    CHECK_INT(dpari_window_check(&v, 4, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_NEIGHBOURHOOD;
     v.dilation = 2;
     CHECK_INT(dpar_window_outputs(&v, 3, &m, &why), DPAR_E_ARG);
@@ -614,22 +616,22 @@ static void test_limits(void)
     v.stride = most;
     CHECK_INT(dpar_window_outputs(&v, most, &m, NULL), DPAR_OK);
     CHECK_INT(m, huge - most + 1);
-    dpar_window_owned(&v, most, m, 1, 2, &y0, &y1);
+    dpari_window_owned(&v, most, m, 1, 2, &y0, &y1);
     CHECK(y0 == most && y1 == 2 * most);
     v.kind = DPAR_WINDOW_INTERPOLATION;
     v.stride = 1;
-    CHECK_INT(dpar_window_check(&v, most, 5, NULL), DPAR_OK);
-    CHECK_INT(dpar_window_check(&v, 5, most, NULL), DPAR_OK);
-    dpar_window_owned(&v, 4, 8, 1, 3, &y0, &y1); /* y / 2 */
+    CHECK_INT(dpari_window_check(&v, most, 5, NULL), DPAR_OK);
+    CHECK_INT(dpari_window_check(&v, 5, most, NULL), DPAR_OK);
+    dpari_window_owned(&v, 4, 8, 1, 3, &y0, &y1); /* y / 2 */
     CHECK(y0 == 2 && y1 == 6);
-    dpar_window_owned(&v, 3, 7, 1, 2, &y0, &y1); /* 3 y / 7 */
+    dpari_window_owned(&v, 3, 7, 1, 2, &y0, &y1); /* 3 y / 7 */
     CHECK(y0 == 3 && y1 == 5);
     memset(&v, 0, sizeof v);
     v.kernel = 1;
     v.stride = 4; /* transposed: 4 i = y, y1 up to 2^61 */
-    CHECK(dpar_window_transposed(&v, huge, 2 * huge - 4, 2 * huge, &y0, &y1));
+    CHECK(dpari_window_transposed(&v, huge, 2 * huge - 4, 2 * huge, &y0, &y1));
     CHECK(y0 == huge / 2 - 1 && y1 == huge / 2);
-    CHECK(!dpar_window_transposed(&v, huge, 2 * huge, 2 * huge + 2, &y0, &y1));
+    CHECK(!dpari_window_transposed(&v, huge, 2 * huge, 2 * huge + 2, &y0, &y1));
 }
 
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */

@@ -10,23 +10,21 @@ static void test_megatron_heads(void)
 {
     dpar_heads h;
     dpar_heads_share s;
-    int32_t r, q, g;
-    CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_EVEN, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_heads_of(&h, INT32_MAX - 1).query, INT32_MAX - 1);
-    CHECK_INT(dpar_heads_init(&h, 8, 2, 4, DPAR_EVEN, 1, NULL), DPAR_OK);
+    int32_t r;
+    CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_EVEN, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_local(&h, INT32_MAX - 1).query, INT32_MAX - 1);
+    CHECK_INT(dpar_heads_init(&h, 8, 2, 4, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
-        s = dpar_heads_of(&h, r);
+        s = dpar_heads_local(&h, r);
         CHECK(s.query == 2 * r && s.queries == 2 && s.group == r / 2 && s.groups == 1);
         CHECK(s.copy == r % 2 && s.copies == 2);
     }
-    CHECK_INT(dpar_heads_init(&h, 8, 4, 2, DPAR_EVEN, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&h, 8, 4, 2, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
     for (r = 0; r < 2; r++) {
-        s = dpar_heads_of(&h, r);
+        s = dpar_heads_local(&h, r);
         CHECK(s.query == 4 * r && s.queries == 4 && s.group == 2 * r && s.groups == 2);
         CHECK(s.copy == 0 && s.copies == 1);
     }
-    dpar_heads_most(&h, &q, &g);
-    CHECK(q == 4 && g == 2);
 }
 
 /* All heads in order, key-value heads beside their queries, copies numbered. */
@@ -37,17 +35,17 @@ static void test_all_heads(void)
         for (each = 1; each <= 5; each++) {
             for (ranks = 1; ranks <= 10; ranks++) {
                 for (rule = DPAR_CHUNK; rule <= DPAR_EVEN; rule++) {
-                    int32_t next = 0, held[8] = {0}, most_q = 0, most_g = 0, q, g;
+                    int32_t next = 0, held[8] = {0}, most_q = 0, most_g = 0;
                     dpar_heads h;
                     dpar_status strict =
-                        dpar_heads_init(&h, groups * each, groups, ranks, rule, 1, NULL);
+                        dpar_heads_init(&h, groups * each, groups, ranks, DPAR_HEADS_DIVIDE, NULL);
                     int divides = (groups >= ranks ? groups % ranks : ranks % groups) == 0 &&
                                   groups * each % ranks == 0;
                     CHECK_INT(strict, divides ? DPAR_OK : DPAR_E_DIVIDE);
-                    CHECK_INT(dpar_heads_init(&h, groups * each, groups, ranks, rule, 0, NULL),
+                    CHECK_INT(dpar_heads_init(&h, groups * each, groups, ranks, rule, NULL),
                               DPAR_OK);
                     for (r = 0; r < ranks; r++) {
-                        dpar_heads_share s = dpar_heads_of(&h, r);
+                        dpar_heads_share s = dpar_heads_local(&h, r);
                         if (s.queries > 0) {
                             CHECK_INT(s.query, next);
                             CHECK_INT(s.query / each, s.group);
@@ -64,7 +62,7 @@ static void test_all_heads(void)
                     }
                     CHECK_INT(next, groups * each);
                     for (r = 0; r < ranks; r++) {
-                        dpar_heads_share s = dpar_heads_of(&h, r);
+                        dpar_heads_share s = dpar_heads_local(&h, r);
                         for (k = s.group; k < s.group + s.groups; k++) {
                             CHECK_INT(s.copies, held[k]);
                         }
@@ -73,8 +71,12 @@ static void test_all_heads(void)
                     for (k = 0; k < groups; k++) {
                         CHECK(held[k] > 0);
                     }
-                    dpar_heads_most(&h, &q, &g);
-                    CHECK(q == most_q && g == most_g);
+                    /* who has the most, as heads.h says */
+                    for (r = 0; groups < ranks && dpar_heads_local(&h, r).group < groups - 1; r++) {
+                    }
+                    r = groups < ranks ? r : 0;
+                    CHECK_INT(dpar_heads_local(&h, r).queries, most_q);
+                    CHECK_INT(dpar_heads_local(&h, 0).groups, most_g);
                 }
             }
         }
@@ -90,12 +92,12 @@ static void test_qkv(void)
             for (ranks = 1; ranks <= 6; ranks++) {
                 for (order = 0; order < 2; order++) {
                     dpar_heads h;
-                    CHECK_INT(dpar_heads_init(&h, groups * each, groups, ranks, DPAR_EVEN, 0, NULL),
+                    CHECK_INT(dpar_heads_init(&h, groups * each, groups, ranks, DPAR_EVEN, NULL),
                               DPAR_OK);
                     for (r = 0; r < ranks; r++) {
-                        dpar_heads_share s = dpar_heads_of(&h, r);
+                        dpar_heads_share s = dpar_heads_local(&h, r);
                         char want[3 * 64], got[3 * 64];
-                        int64_t lo, hi, before = -1;
+                        int64_t at[2], before = -1;
                         int32_t k, n;
                         memset(want, 0, sizeof want);
                         memset(got, 0, sizeof got);
@@ -111,14 +113,14 @@ static void test_qkv(void)
                             memset(want + 3 * key, mine, 3);
                             memset(want + 3 * value, mine, 3);
                         }
-                        for (n = 0; dpar_qkv_run(&h, r, order, 3, n, &lo, &hi); n++) {
-                            CHECK(lo > before && hi > lo); /* apart: as long as they are */
-                            memset(got + lo, 1, (size_t)(hi - lo));
-                            before = hi;
+                        for (n = 0; dpar_heads_rows(&h, r, order, 3, n, at); n++) {
+                            CHECK(at[0] > before && at[1] > at[0]); /* apart: as long as they are */
+                            memset(got + at[0], 1, (size_t)(at[1] - at[0]));
+                            before = at[1];
                         }
                         CHECK(n <= 3);
                         CHECK(memcmp(want, got, sizeof want) == 0);
-                        CHECK(!dpar_qkv_run(&h, r, order, 3, -1, &lo, &hi));
+                        CHECK(!dpar_heads_rows(&h, r, order, 3, -1, at));
                     }
                 }
             }
@@ -126,46 +128,15 @@ static void test_qkv(void)
     }
     {
         dpar_heads h;
-        int64_t lo, hi;
-        CHECK_INT(dpar_heads_init(&h, 64, 8, 8, DPAR_EVEN, 1, NULL), DPAR_OK);
-        CHECK(dpar_qkv_run(&h, 1, DPAR_QKV_BY_GROUP, 128, 0, &lo, &hi));
-        CHECK(lo == 10 * 128 && hi == 20 * 128); /* Llama-3-70B: one group of 8 + 2 heads */
-        CHECK(!dpar_qkv_run(&h, 8, 0, 128, 0, &lo, &hi) &&
-              !dpar_qkv_run(&h, -1, 0, 128, 0, &lo, &hi));
-        CHECK(!dpar_qkv_run(&h, 0, 0, 0, 0, &lo, &hi));
-        CHECK(!dpar_qkv_run(&h, 0, 0, INT64_MAX, 0, &lo, &hi));
+        int64_t at[2];
+        CHECK_INT(dpar_heads_init(&h, 64, 8, 8, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
+        CHECK(dpar_heads_rows(&h, 1, DPAR_QKV_BY_GROUP, 128, 0, at));
+        CHECK(at[0] == 10 * 128 && at[1] == 20 * 128); /* Llama-3-70B: one group of 8 + 2 heads */
+        CHECK(!dpar_heads_rows(&h, 8, 0, 128, 0, at) &&
+              !dpar_heads_rows(&h, -1, 0, 128, 0, at));
+        CHECK(!dpar_heads_rows(&h, 0, 0, 0, 0, at));
+        CHECK(!dpar_heads_rows(&h, 0, 0, INT64_MAX, 0, at));
     }
-}
-
-/* B12: DeepSpeed's get_shard_size (a port). */
-static void test_grain(void)
-{
-    static const int64_t by_heads[] = {128, 128, 64, 64}, units[] = {2, 2, 2, 1};
-    static const int64_t three[] = {4, 4, 4, 0};
-    int32_t r, ranks;
-    int64_t size, grain, sum;
-    for (r = 0; r < 4; r++) {
-        CHECK_INT(dpar_grain_size(384, 6, 1, 4, r), by_heads[r]);
-        CHECK_INT(dpar_grain_size(7, 0, 1, 4, r), units[r]);
-        CHECK_INT(dpar_grain_size(12, 3, 1, 4, r), three[r]);
-    }
-    CHECK(dpar_grain_size(101, 0, 1, 2, 0) == 51 && dpar_grain_size(101, 0, 1, 2, 1) == 50);
-    CHECK(dpar_grain_size(101, 0, 64, 2, 0) == 64 && dpar_grain_size(101, 0, 64, 2, 1) == 37);
-    for (size = 0; size < 60; size++) {
-        for (grain = 1; grain < 9; grain++) {
-            for (ranks = 1; ranks < 7; ranks++) {
-                for (r = 0, sum = 0; r < ranks; r++) {
-                    sum += dpar_grain_size(size, 0, grain, ranks, r);
-                    CHECK(r == ranks - 1 || dpar_grain_size(size, 0, grain, ranks, r) % grain == 0);
-                }
-                CHECK_INT(sum, size);
-            }
-        }
-    }
-    CHECK(dpar_grain_size(-1, 0, 1, 2, 0) == -1 && dpar_grain_size(8, 0, 0, 2, 0) == -1);
-    CHECK(dpar_grain_size(8, 0, 1, 0, 0) == -1 && dpar_grain_size(8, 0, 1, 2, 2) == -1);
-    CHECK(dpar_grain_size(8, 0, 1, 2, -1) == -1);
-    CHECK(dpar_grain_size(8, 1, 1, 2, 0) == 8 && dpar_grain_size(8, 1, 1, 2, 1) == 0);
 }
 
 /* What one sends the other receives; nothing is lost; offsets are running sums. */
@@ -178,13 +149,13 @@ static void test_ulysses(void)
             for (ranks = 1; ranks < 6; ranks++) {
                 int64_t send[6][6], receive[6][6], at[6], to[6], sum = 0;
                 dpar_split s, h;
-                CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, tokens, ranks, 0, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_split_init(&h, DPAR_EVEN, heads, ranks, 0, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, tokens, ranks, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&h, DPAR_EVEN, heads, ranks, 0, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
                     int64_t a = 0, b = 0;
-                    CHECK_INT(dpar_ulysses_counts(&s, &h, r, 5, send[r], at, receive[r], to, NULL),
+                    CHECK_INT(dpari_ulysses_counts(&s, &h, r, 5, send[r], at, receive[r], to, NULL),
                               DPAR_OK);
-                    CHECK_INT(dpar_ulysses_counts(&s, &h, r, 5, NULL, NULL, NULL, NULL, NULL),
+                    CHECK_INT(dpari_ulysses_counts(&s, &h, r, 5, NULL, NULL, NULL, NULL, NULL),
                               DPAR_OK);
                     for (q = 0; q < ranks; q++) {
                         CHECK(at[q] == a && to[q] == b);
@@ -207,14 +178,14 @@ static void test_ulysses(void)
     {
         dpar_split s, h;
         dpar_why why;
-        CHECK_INT(dpar_split_init(&s, DPAR_EVEN, INT64_C(1) << 61, 4, 0, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 4, 0, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_RANGE);
-        CHECK_INT(dpar_ulysses_counts(&s, &h, 4, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_ulysses_counts(&s, &h, -1, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 3, 0, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_split_init(&s, DPAR_EVEN, INT64_C(1) << 61, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_RANGE);
+        CHECK_INT(dpari_ulysses_counts(&s, &h, 4, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpari_ulysses_counts(&s, &h, -1, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 3, 0, NULL), DPAR_OK);
+        CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text,
                    "rank 0 of 4 sequence parts and 3 head parts, 1 elements a token and head");
     }
@@ -367,29 +338,29 @@ static void test_refusals(void)
     dpar_stages s;
     dpar_why why;
     int32_t lo = 7, hi = 7;
-    CHECK_INT(dpar_heads_init(&h, 32, 8, 12, DPAR_EVEN, 1, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_heads_init(&h, 32, 8, 12, DPAR_HEADS_DIVIDE, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "8 key-value heads and tp=12: one must be a multiple of the other");
-    CHECK_INT(dpar_heads_init(&h, 12, 4, 8, DPAR_EVEN, 1, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_heads_init(&h, 12, 4, 8, DPAR_HEADS_DIVIDE, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "tp=8 does not divide 12 attention heads");
-    CHECK_INT(dpar_heads_init(&h, 32, 5, 1, DPAR_EVEN, 0, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_heads_init(&h, 32, 5, 1, DPAR_EVEN, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "5 key-value heads do not divide 32 query heads");
-    CHECK_INT(dpar_heads_init(&h, 0, 1, 1, DPAR_EVEN, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 0, 1, DPAR_EVEN, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 1, 0, DPAR_EVEN, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 1, 1, DPAR_STRIPE, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 0, 1, 1, DPAR_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 0, 1, DPAR_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 1, 0, DPAR_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 1, 1, DPAR_STRIPE, &why), DPAR_E_ARG);
     CHECK_INT(dpar_vocab_init(&v, INT64_C(1) << 61, INT64_C(1) << 61, INT64_C(1) << 59, 1, NULL),
               DPAR_OK);
     CHECK_INT(dpar_vocab_init(&v, (INT64_C(1) << 61) + 1, 0, 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_vocab_init(&v, 0, (INT64_C(1) << 61) + 1, 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_vocab_init(&v, 0, 0, (INT64_C(1) << 59) + 1, 1, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_EVEN, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_EVEN, NULL), DPAR_OK);
     {
-        int64_t from, to; /* heads of one row; rows to the last that fit */
-        CHECK(dpar_qkv_run(&h, 3, DPAR_QKV_BY_GROUP, 1, 0, &from, &to) && from == 18 && to == 24);
-        CHECK(dpar_qkv_run(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24, 0, &from, &to));
-        CHECK(!dpar_qkv_run(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24 + 1, 0, &from, &to));
+        int64_t at[2]; /* heads of one row; rows to the last that fit */
+        CHECK(dpar_heads_rows(&h, 3, DPAR_QKV_BY_GROUP, 1, 0, at) && at[0] == 18 && at[1] == 24);
+        CHECK(dpar_heads_rows(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24, 0, at));
+        CHECK(!dpar_heads_rows(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24 + 1, 0, at));
     }
-    CHECK(dpar_heads_of(&h, 4).copies == 0 && dpar_heads_of(&h, -1).groups == 0);
+    CHECK(dpar_heads_local(&h, 4).copies == 0 && dpar_heads_local(&h, -1).groups == 0);
     CHECK_INT(dpar_vocab_init(&v, -1, 0, 1, 1, &why), DPAR_E_ARG);
     CHECK_INT(dpar_vocab_init(&v, 1, -1, 1, 1, &why), DPAR_E_ARG);
     CHECK_INT(dpar_vocab_init(&v, 1, 0, 0, 1, &why), DPAR_E_ARG);
@@ -492,7 +463,6 @@ int main(void)
     test_megatron_heads();
     test_all_heads();
     test_qkv();
-    test_grain();
     test_ulysses();
     test_vocab();
     test_interleaved();

@@ -9,6 +9,37 @@
 
 enum { MOST = 512 };
 
+static dpar_status init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks, int64_t run,
+                        int64_t consumed, dpar_why *why)
+{
+    dpar_sampler made;
+    dpar_status st;
+    memset(&made, 0, sizeof made);
+    made.rest = rest;
+    made.count = count;
+    made.ranks = ranks;
+    made.run = run;
+    made.first = consumed;
+    st = dpar_sampler_init(&made, why);
+    if (st == DPAR_OK) {
+        *s = made;
+    }
+    return st;
+}
+
+/* One rank that reads all of an epoch in the order of a seed. */
+static dpar_status permute(dpar_sampler *s, int64_t count, uint64_t seed, uint64_t epoch,
+                           dpar_why *why)
+{
+    memset(s, 0, sizeof *s);
+    s->ranks = 1;
+    s->count = count;
+    s->shuffle = 1;
+    s->seed = seed;
+    s->epoch = epoch;
+    return dpar_sampler_init(s, why);
+}
+
 /* ---- torch, by the words of its source: a list that is extended, cut and strided ---------------
  */
 
@@ -31,7 +62,7 @@ static void test_torch(void)
             for (rest = DPAR_SAMPLES_PAD; rest <= DPAR_SAMPLES_DROP; rest++) {
                 int total = torch_list(n, ranks, rest == DPAR_SAMPLES_DROP, list);
                 dpar_sampler s;
-                CHECK_INT(dpar_sampler_init(&s, rest, n, ranks, 1, 0, NULL), DPAR_OK);
+                CHECK_INT(init(&s, rest, n, ranks, 1, 0, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
                     CHECK_INT(dpar_sampler_size(&s, r), total / ranks);
                     for (k = 0; k < total / ranks; k++) {
@@ -60,7 +91,7 @@ static void test_megatron(void)
                     int rest = drop ? DPAR_SAMPLES_DROP : DPAR_SAMPLES_EXACT;
                     int64_t k[5] = {0, 0, 0, 0, 0}, common = 0;
                     dpar_sampler s;
-                    CHECK_INT(dpar_sampler_init(&s, rest, n, ranks, mbs, 0, NULL), DPAR_OK);
+                    CHECK_INT(init(&s, rest, n, ranks, mbs, 0, NULL), DPAR_OK);
                     for (from = 0; from < n; from += mbs * ranks) {
                         int full = from + mbs * ranks <= n;
                         for (r = 0; r < ranks && (full || !drop); r++) {
@@ -90,14 +121,14 @@ static void test_exact_and_resume(void)
             for (other = 1; other <= 6; other++) {
                 for (run = 1; run <= 3; run++) {
                     dpar_sampler s, t;
-                    CHECK_INT(dpar_sampler_init(&s, DPAR_SAMPLES_EXACT, n, ranks, run, 0, NULL),
+                    CHECK_INT(init(&s, DPAR_SAMPLES_EXACT, n, ranks, run, 0, NULL),
                               DPAR_OK);
                     for (k = 0; k <= dpar_sampler_common(&s); k += run) {
                         int seen[MOST] = {0};
                         int64_t done = dpar_sampler_consumed(&s, k), total = 0;
                         CHECK_INT(done, k * ranks);
                         CHECK_INT(
-                            dpar_sampler_init(&t, DPAR_SAMPLES_EXACT, n, other, run, done, NULL),
+                            init(&t, DPAR_SAMPLES_EXACT, n, other, run, done, NULL),
                             DPAR_OK);
                         for (r = 0; r < ranks; r++) {
                             for (j = 0; j < k; j++) {
@@ -135,9 +166,9 @@ static void test_same_tail(void)
             for (rest = 0; rest < 3; rest++) {
                 for (run = 1; run <= 3; run++) {
                     dpar_sampler s, t;
-                    CHECK_INT(dpar_sampler_init(&s, rest, n, ranks, run, 0, NULL), DPAR_OK);
+                    CHECK_INT(init(&s, rest, n, ranks, run, 0, NULL), DPAR_OK);
                     for (k = 0; k * ranks <= n && k <= dpar_sampler_size(&s, 0); k += run) {
-                        CHECK_INT(dpar_sampler_init(&t, rest, n, ranks, run,
+                        CHECK_INT(init(&t, rest, n, ranks, run,
                                                     dpar_sampler_consumed(&s, k), NULL),
                                   DPAR_OK);
                         for (r = 0; r < ranks; r++) {
@@ -166,11 +197,11 @@ static void test_mt19937(void)
     static dpar_mt19937 g, h;
     uint32_t v = 0;
     int i;
-    dpar_mt19937_init(&g, 5489);
-    dpar_mt19937_init(&h, (UINT64_C(77) << 32) + 5489); /* the high half does not count */
+    dpari_mt19937_init(&g, 5489);
+    dpari_mt19937_init(&h, (UINT64_C(77) << 32) + 5489); /* the high half does not count */
     for (i = 0; i < 10000; i++) {
-        v = dpar_mt19937_next(&g);
-        CHECK(v == dpar_mt19937_next(&h));
+        v = dpari_mt19937_next(&g);
+        CHECK(v == dpari_mt19937_next(&h));
         CHECK(i != 0 || v == UINT32_C(3499211612));
     }
     CHECK(v == UINT32_C(4123659995));
@@ -193,9 +224,9 @@ static void test_mt19937_all(void)
     for (k = 0; k < 4; k++) {
         uint64_t hash = UINT64_C(14695981039346656037);
         memset(&g, 0x5a, sizeof g);
-        dpar_mt19937_init(&g, seed[k]);
+        dpari_mt19937_init(&g, seed[k]);
         for (i = 0; i < 2000; i++) {
-            hash = mixed(hash, dpar_mt19937_next(&g));
+            hash = mixed(hash, dpari_mt19937_next(&g));
         }
         CHECK(hash == expect[k]);
     }
@@ -210,21 +241,20 @@ static void test_randperm(void)
     int64_t order[MOST], n;
     dpar_why why;
     memset(order, 0x5a, sizeof order);
-    dpar_mt19937_init(&g, 0);
-    CHECK_INT(dpar_randperm(&g, 10, order, NULL), DPAR_OK);
+    memset(&g, 0x5a, sizeof g);
+    CHECK_INT(dpar_sampler_shuffle(order, 10, 0, &g, NULL), DPAR_OK);
     CHECK(memcmp(order, zero, sizeof zero) == 0);
-    dpar_mt19937_init(&g, 42);
-    CHECK_INT(dpar_randperm(&g, 10, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_sampler_shuffle(order, 10, 42, &g, NULL), DPAR_OK);
     CHECK(memcmp(order, forty_two, sizeof forty_two) == 0);
     for (n = 0; n < 300; n++) {
         int seen[MOST] = {0};
         int64_t i;
-        CHECK_INT(dpar_randperm(&g, n, order, NULL), DPAR_OK);
+        CHECK_INT(dpar_sampler_shuffle(order, n, (uint64_t)n, &g, NULL), DPAR_OK);
         for (i = 0; i < n; i++) {
             CHECK(order[i] >= 0 && order[i] < n && seen[order[i]]++ == 0);
         }
     }
-    CHECK_INT(dpar_randperm(&g, -1, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_sampler_shuffle(order, -1, 0, &g, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "a permutation of -1 elements: 0 or more");
 }
 
@@ -236,11 +266,11 @@ static void test_randperm_inside_out(void)
     static dpar_mt19937 g, h;
     int64_t order[MOST], expect[MOST], n, i;
     for (n = 0; n < 200; n++) {
-        dpar_mt19937_init(&g, (uint64_t)n);
-        dpar_mt19937_init(&h, (uint64_t)n);
+        dpari_mt19937_init(&g, (uint64_t)n);
+        dpari_mt19937_init(&h, (uint64_t)n);
         dpari_randperm_inside_out(&g, n, order);
         for (i = 0; i < n; i++) {
-            uint64_t high = dpar_mt19937_next(&h), low = dpar_mt19937_next(&h);
+            uint64_t high = dpari_mt19937_next(&h), low = dpari_mt19937_next(&h);
             int64_t z = (int64_t)((high * UINT64_C(4294967296) + low) % (uint64_t)(i + 1));
             expect[i] = z == i ? i : expect[z];
             expect[z] = i;
@@ -259,27 +289,26 @@ static void test_vectors(void)
     int64_t order[10];
     dpar_sampler s;
     int r, k;
-    dpar_mt19937_init(&g, 0 + 0); /* seed + epoch */
-    CHECK_INT(dpar_randperm(&g, 10, order, NULL), DPAR_OK);
-    CHECK_INT(dpar_sampler_init(&s, DPAR_SAMPLES_PAD, 10, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_sampler_shuffle(order, 10, 0 + 0, &g, NULL), DPAR_OK); /* seed + epoch */
+    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 10, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         for (k = 0; k < 3; k++) {
             CHECK_INT(dpar_sampler_at(&s, r, k), pad[r][k]);
             CHECK_INT(order[dpar_sampler_at(&s, r, k)], shuffled[r][k]);
         }
     }
-    CHECK_INT(dpar_sampler_init(&s, DPAR_SAMPLES_DROP, 10, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLES_DROP, 10, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         CHECK_INT(dpar_sampler_size(&s, r), 2);
         CHECK_INT(dpar_sampler_at(&s, r, 0), r);
         CHECK_INT(dpar_sampler_at(&s, r, 1), r + 4);
     }
-    CHECK_INT(dpar_sampler_init(&s, DPAR_SAMPLES_PAD, 5, 8, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 5, 8, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 8; r++) {
         CHECK_INT(dpar_sampler_size(&s, r), 1);
         CHECK_INT(dpar_sampler_at(&s, r, 0), r % 5);
     }
-    CHECK_INT(dpar_sampler_init(&s, DPAR_SAMPLES_PAD, 1, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 1, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         CHECK_INT(dpar_sampler_at(&s, r, 0), 0);
     }
@@ -291,33 +320,45 @@ static void test_vectors(void)
 static void test_permutation(void)
 {
     int64_t n, i;
-    dpar_permutation p, q;
+    dpar_sampler p, q;
     dpar_why why;
     for (n = 0; n <= 300; n++) {
         int seen[MOST] = {0};
-        CHECK_INT(dpar_permutation_init(&p, n, 7, (uint64_t)n, NULL), DPAR_OK);
+        dpar_sampler s;
+        CHECK_INT(init(&s, DPAR_SAMPLES_PAD, n, 3, 2, 0, NULL), DPAR_OK);
+        CHECK_INT(permute(&p, n, 7, (uint64_t)n, NULL), DPAR_OK);
         for (i = 0; i < n; i++) {
-            int64_t v = dpar_permutation_at(&p, i);
+            int64_t v = dpari_permutation_walk(&p, i, 0);
             CHECK(v >= 0 && v < n && seen[v]++ == 0);
-            CHECK_INT(dpar_permutation_find(&p, v), i);
+            CHECK_INT(dpari_permutation_walk(&p, v, 1), i);
+            CHECK_INT(dpar_sampler_at(&p, 0, i), v);
         }
-        CHECK_INT(dpar_permutation_at(&p, n), -1);
-        CHECK_INT(dpar_permutation_at(&p, -1), -1);
-        CHECK_INT(dpar_permutation_find(&p, n), -1);
+        q = s; /* three ranks read the same order in turn */
+        q.shuffle = 1;
+        q.seed = 7;
+        q.epoch = (uint64_t)n;
+        CHECK_INT(dpar_sampler_init(&q, NULL), DPAR_OK);
+        for (i = 0; i < dpar_sampler_size(&s, 1); i++) {
+            CHECK_INT(dpar_sampler_at(&q, 1, i),
+                      dpari_permutation_walk(&p, dpar_sampler_at(&s, 1, i), 0));
+        }
+        CHECK_INT(dpari_permutation_walk(&p, n, 0), -1);
+        CHECK_INT(dpari_permutation_walk(&p, -1, 0), -1);
+        CHECK_INT(dpari_permutation_walk(&p, n, 1), -1);
     }
     for (i = 0; i < 1000; i++) { /* the largest */
-        CHECK_INT(dpar_permutation_init(&p, INT64_C(1) << 62, 1, (uint64_t)i, NULL), DPAR_OK);
+        CHECK_INT(permute(&p, INT64_C(1) << 62, 1, (uint64_t)i, NULL), DPAR_OK);
         n = (INT64_C(1) << 62) - 1 - i * INT64_C(4611686018427387);
-        CHECK_INT(dpar_permutation_find(&p, dpar_permutation_at(&p, n)), n);
+        CHECK_INT(dpari_permutation_walk(&p, dpari_permutation_walk(&p, n, 0), 1), n);
     }
-    CHECK_INT(dpar_permutation_init(&p, 1000, 5, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_permutation_init(&q, 1000, 5, 1, NULL), DPAR_OK);
+    CHECK_INT(permute(&p, 1000, 5, 0, NULL), DPAR_OK);
+    CHECK_INT(permute(&q, 1000, 5, 1, NULL), DPAR_OK);
     for (i = 0, n = 0; i < 1000; i++) {
-        n += dpar_permutation_at(&p, i) == dpar_permutation_at(&q, i);
+        n += dpari_permutation_walk(&p, i, 0) == dpari_permutation_walk(&q, i, 0);
     }
     CHECK(n < 10); /* epochs differ: 1 of 1000 agrees on average */
-    CHECK_INT(dpar_permutation_init(&p, -1, 0, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_permutation_init(&p, INT64_MAX, 0, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(permute(&p, -1, 0, 0, &why), DPAR_E_ARG);
+    CHECK_INT(permute(&p, INT64_MAX, 0, 0, &why), DPAR_E_RANGE);
 }
 
 /* The order of an epoch must not change from version to version, nor from machine to machine: what
@@ -328,19 +369,19 @@ static void test_permutation_stays(void)
     static const int64_t count[] = {10, 1000, 1000000007, INT64_C(1) << 62};
     static const uint64_t expect[] = {UINT64_C(2299526950853966741), UINT64_C(14642658100602649899),
                                       UINT64_C(5339110898055097994), UINT64_C(1227202633712745192)};
-    dpar_permutation p;
+    dpar_sampler p;
     int k, i;
-    CHECK_INT(dpar_permutation_init(&p, 10, 1, 2, NULL), DPAR_OK);
+    CHECK_INT(permute(&p, 10, 1, 2, NULL), DPAR_OK);
     for (i = 0; i < 10; i++) {
-        CHECK_INT(dpar_permutation_at(&p, i), ten[i]);
+        CHECK_INT(dpari_permutation_walk(&p, i, 0), ten[i]);
     }
-    CHECK_INT(dpar_permutation_init(&p, 16, 1, 2, NULL), DPAR_OK); /* a power of two fits itself */
+    CHECK_INT(permute(&p, 16, 1, 2, NULL), DPAR_OK); /* a power of two fits itself */
     CHECK(p.low == 2 && p.high == 2);
     for (k = 0; k < 4; k++) {
         uint64_t hash = UINT64_C(14695981039346656037);
-        CHECK_INT(dpar_permutation_init(&p, count[k], 12345, (uint64_t)k, NULL), DPAR_OK);
+        CHECK_INT(permute(&p, count[k], 12345, (uint64_t)k, NULL), DPAR_OK);
         for (i = 0; i < 1000; i++) {
-            hash = mixed(hash, (uint64_t)dpar_permutation_at(&p, i % count[k]));
+            hash = mixed(hash, (uint64_t)dpari_permutation_walk(&p, i % count[k], 0));
         }
         CHECK(hash == expect[k]);
     }
@@ -356,12 +397,12 @@ static void test_permutation_spread(void)
     double chi = 0.0, each = (double)KEYS / N, gap = 0.0;
     int i, v, k;
     for (k = 0; k < KEYS; k++) {
-        dpar_permutation p;
-        CHECK_INT(dpar_permutation_init(&p, N, (uint64_t)k, 3, NULL), DPAR_OK);
+        dpar_sampler p;
+        CHECK_INT(permute(&p, N, (uint64_t)k, 3, NULL), DPAR_OK);
         for (i = 0; i < N; i++) {
-            count[i][dpar_permutation_at(&p, i)]++;
+            count[i][dpari_permutation_walk(&p, i, 0)]++;
         }
-        apart[(dpar_permutation_at(&p, 1) - dpar_permutation_at(&p, 0) + N) % N]++;
+        apart[(dpari_permutation_walk(&p, 1, 0) - dpari_permutation_walk(&p, 0, 0) + N) % N]++;
     }
     for (i = 0; i < N; i++) {
         for (v = 0; v < N; v++) {
@@ -377,20 +418,22 @@ static void test_refusals(void)
 {
     dpar_sampler s;
     dpar_why why;
-    CHECK_INT(dpar_sampler_init(&s, 3, 10, 4, 1, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_sampler_init(&s, -1, 10, 4, 1, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, 0, 1, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "0 ranks that read runs of 1: both at least 1");
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, 4, 0, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_sampler_init(&s, 0, -1, 4, 1, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_sampler_init(&s, 0, INT64_MAX, 4, 1, 0, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, INT32_MAX, INT64_MAX, 0, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, 4, 1, 11, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, 3, 10, 4, 1, 0, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, -1, 10, 4, 1, 0, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, 0, 10, 0, 1, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "0 ranks that read runs of 1: at least 1, 0 or more");
+    CHECK_INT(init(&s, 0, 10, 4, -1, 0, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, 0, 10, 4, 0, 0, &why), DPAR_OK);
+    CHECK_INT(s.run, 1);
+    CHECK_INT(init(&s, 0, -1, 4, 1, 0, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, 0, INT64_MAX, 4, 1, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(init(&s, 0, 10, INT32_MAX, INT64_MAX, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(init(&s, 0, 10, 4, 1, 11, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "11 samples are consumed, an epoch has 10");
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_sampler_init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
+    CHECK_INT(init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
     /* the largest of all */
-    CHECK_INT(dpar_sampler_init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL),
+    CHECK_INT(init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL),
               DPAR_OK);
     CHECK(dpar_sampler_at(&s, INT32_MAX - 1, dpar_sampler_size(&s, INT32_MAX - 1) - 1) >= 0);
 }

@@ -5,6 +5,24 @@
 
 #include "check.h"
 
+/* How far the needs of outputs [y0, y1) reach beyond a block of inputs: padding is nobody's unless
+ * the line is a ring. */
+static void reach_of(const dpar_window *v, int64_t n, int ring, int64_t own_lo, int64_t own_hi,
+                     int64_t y0, int64_t y1, int64_t *low, int64_t *high)
+{
+    int64_t lo, hi;
+    *low = *high = 0;
+    if (!dpari_window_needs(v, y0, y1, &lo, &hi)) {
+        return;
+    }
+    if (!ring) {
+        lo = lo < 0 ? 0 : lo < n ? lo : n;
+        hi = hi < lo ? lo : hi < n ? hi : n;
+    }
+    *low = own_lo - lo;
+    *high = hi - own_hi;
+}
+
 /* A convolution over the whole line against one over what each rank has and needs: n, kernel,
  * stride, dilation and padding of facts/halo.md 4.8's sweep, outputs balanced or with their inputs.
  */
@@ -29,14 +47,14 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
     }
     CHECK(s * (m - 1) + d * (v->kernel - 1) + 1 <= n + v->pad_low + v->pad_high); /* m fits, */
     CHECK(s * m + d * (v->kernel - 1) + 1 > n + v->pad_low + v->pad_high);        /* m + 1 not */
-    CHECK_INT(dpar_split_init(&blocks, DPAR_EVEN, n, parts, 0, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_split_init(&outputs, DPAR_EVEN, m, parts, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&blocks, DPAR_EVEN, n, parts, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&outputs, DPAR_EVEN, m, parts, 0, NULL), DPAR_OK);
     for (part = 0; part < parts; part++) {
         int64_t lo = dpar_split_offset(&blocks, part), hi = lo + dpar_split_size(&blocks, part);
         int64_t y0 = dpar_split_offset(&outputs, part), y1 = y0 + dpar_split_size(&outputs, part);
         int64_t low, high, a = 0, b = 0;
         if (follow) {
-            dpar_window_owned(v, n, m, lo, hi, &y0, &y1);
+            dpari_window_owned(v, n, m, lo, hi, &y0, &y1);
             for (y = 0; y < m; y++) { /* the owner of input clamp(stride y) */
                 int64_t at = s * y < n ? s * y : n - 1;
                 CHECK_INT(y >= y0 && y < y1, at >= lo && at < hi);
@@ -44,8 +62,8 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
         }
         CHECK(y0 == next || y1 == y0);
         next = y1 > y0 ? y1 : next;
-        dpar_window_halo(v, n, 0, lo, hi, y0, y1, &low, &high);
-        CHECK_INT(dpar_window_needs(v, y0, y1, &a, &b), y1 > y0);
+        reach_of(v, n, 0, lo, hi, y0, y1, &low, &high);
+        CHECK_INT(dpari_window_needs(v, y0, y1, &a, &b), y1 > y0);
         if (y1 <= y0) {
             CHECK(low == 0 && high == 0);
             continue;
@@ -60,7 +78,7 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
             CHECK_INT(sum, out[y]);
         }
         CHECK(s * y0 - v->pad_low == a && s * (y1 - 1) - v->pad_low + d * (v->kernel - 1) == b - 1);
-        dpar_window_halo(v, n, 1, lo, hi, y0, y1, &low, &high);
+        reach_of(v, n, 1, lo, hi, y0, y1, &low, &high);
         CHECK(lo - low == a && hi + high == b);
     }
     CHECK_INT(next, m);
@@ -132,7 +150,7 @@ static void test_transposed(void)
             for (v.pad_low = 0; v.pad_low < 3; v.pad_low++) {
                 for (y0 = 0; y0 < 30; y0++) {
                     for (y1 = y0; y1 < 32; y1++) {
-                        int any = dpar_window_transposed(&v, n, y0, y1, &lo, &hi), used = 0;
+                        int any = dpari_window_transposed(&v, n, y0, y1, &lo, &hi), used = 0;
                         for (i = 0; i < n; i++) { /* its span, whether or not a tap hits */
                             int64_t first = v.stride * i - v.pad_low, last = first + v.kernel - 1;
                             int hit = y0 < y1 && first < y1 && last >= y0;
@@ -163,7 +181,7 @@ static void test_attention(void)
                     for (k = i % v.dilation; k < n; k += v.dilation) {
                         members++;
                     }
-                    first = dpar_window_start(&v, n, i);
+                    first = dpari_window_start(&v, n, i);
                     if (members < v.kernel) {
                         CHECK_INT(first, -1);
                         continue;
@@ -181,8 +199,8 @@ static void test_attention(void)
                     CHECK_INT(first, low);
                     CHECK(first + (v.kernel - 1) * v.dilation < n);
                 }
-                CHECK_INT(dpar_window_start(&v, n, n), -1);
-                CHECK_INT(dpar_window_start(&v, n, -1), -1);
+                CHECK_INT(dpari_window_start(&v, n, n), -1);
+                CHECK_INT(dpari_window_start(&v, n, -1), -1);
             }
         }
     }
@@ -203,23 +221,23 @@ static void test_edges(void)
         for (j = 0; j < 6; j++) {
             int64_t a = far_out[i], b = far_out[j];
             int some = a >= 0 && b > a && b <= INT64_C(1) << 60;
-            CHECK_INT(dpar_window_needs(&v, a, b, &lo, &hi), some);
+            CHECK_INT(dpari_window_needs(&v, a, b, &lo, &hi), some);
             CHECK(some || (lo == 77 && hi == 77));
             lo = hi = 77;
             some = a >= 0 && b > a && b <= INT64_C(1) << 60;
-            CHECK_INT(dpar_window_transposed(&v, 100, a, b, &lo, &hi), some && a < 100);
+            CHECK_INT(dpari_window_transposed(&v, 100, a, b, &lo, &hi), some && a < 100);
             lo = hi = 77;
-            dpar_window_owned(&v, 100, 50, a, b, &y0, &y1);
+            dpari_window_owned(&v, 100, 50, a, b, &y0, &y1);
             CHECK(y0 >= 0 && y1 >= y0 && y1 <= 50);
-            dpar_window_halo(&v, 100, 0, 0, 100, a, b, &y0, &y1);
+            reach_of(&v, 100, 0, 0, 100, a, b, &y0, &y1);
         }
     }
     v.kernel = 0;
-    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+    CHECK_INT(dpari_window_start(&v, 100, 5), -1);
     v.kernel = INT64_MIN;
-    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+    CHECK_INT(dpari_window_start(&v, 100, 5), -1);
     v.kernel = INT64_MAX;
-    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+    CHECK_INT(dpari_window_start(&v, 100, 5), -1);
 }
 
 static void test_refusals(void)
@@ -275,7 +293,7 @@ static void test_refusals(void)
     CHECK_INT(m, 1);
     v.pad_high = 0;
     v.dilation = v.stride = 0;
-    CHECK_INT(dpar_window_start(&v, 9, 4), 2);
+    CHECK_INT(dpari_window_start(&v, 9, 4), 2);
     v.pad_low = 0;
     CHECK_INT(dpar_window_outputs(&v, 8, &m, NULL), DPAR_OK); /* stride 0 and dilation 0 are 1 */
     CHECK_INT(m, 4);

@@ -192,7 +192,6 @@ static void calls_and_works(oracle *o)
 
 static void groups(oracle *o)
 {
-    static const char *const names[1] = {"a"};
     dpar_comm *c = o->world, *part = NULL;
     const dpar_mem *was = c->mem;
     const double deadline = c->timeout_s;
@@ -203,7 +202,7 @@ static void groups(oracle *o)
     REFUSED(dpar_comm_split(c, 0, 0, NULL), DPAR_E_ARG, "out");
     REFUSED(dpar_comm_split_axes(c, NULL, 1, &part), DPAR_E_ARG, "mesh");
     expect(o, "split of NULL", dpar_comm_split(NULL, 0, 0, &part), DPAR_E_ARG);
-    expect(o, "a mesh", dpar_mesh_init(&mesh, 1, names, &size, DPAR_LAST_FASTEST, size, &why), 0);
+    expect(o, "a mesh", dpar_mesh_init(&mesh, "a", &size, DPAR_LAST_FASTEST, size, &why), 0);
     mesh.offset = 1;
     REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "mesh");
     mesh.offset = 0;

@@ -18,6 +18,7 @@
 #include "dpar_mpi.h"
 #endif
 
+#include "axes.h"
 #include "check.h"
 #include "index_oracle.h"
 
@@ -400,7 +401,6 @@ static DPARI_UNUSED void test_box_errors(void)
 
 /* ---- redistributions ------------------------------------------------------------------------- */
 
-static const char *const names[] = {"a", "b", "c", "d"};
 
 static dpar_mesh random_mesh(int32_t axes, int ranks)
 {
@@ -410,7 +410,7 @@ static dpar_mesh random_mesh(int32_t axes, int ranks)
         size[i] = 1 + below(left);
         left /= size[i];
     }
-    CHECK_INT(dpar_mesh_init(&m, axes, names, size, below(2), 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, below(2), 0, NULL), DPAR_OK);
     m.offset = below(ranks - m.size + 1);
     return m;
 }
@@ -438,7 +438,8 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
         order[k] = swap;
     }
     (void)cuts;
-    CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, order, NULL), DPAR_OK);
+    cut_in(p, mesh->axes, order);
+    CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, NULL), DPAR_OK);
     return l;
 }
 
@@ -642,7 +643,7 @@ static int falls_apart(const dpar_layout *from, const dpar_layout *to)
     int32_t r;
     int found = 0;
     for (r = 0; r < to->mesh.offset + to->mesh.size; r++) {
-        CHECK_INT(dpar_transfers_begin(&w, from, to, r, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&w, from, to, r, DPAR_RECEIVES, 0), DPAR_OK);
         memset(&before, 0, sizeof before);
         while (dpar_transfers_next(&w, &t)) {
             found |= t.op != DPAR_COPY && (memcmp(t.mine, before.mine, sizeof t.mine) != 0 ||
@@ -677,11 +678,11 @@ static void test_shared_sums(dpar_comm *c)
                 p[0] = dpar_partial(op);
                 p[1] = dpar_replicate();
                 o.how = k % 3;
-                CHECK_INT(dpar_mesh_init(&a, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_mesh_init(&b, 1, names, &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
                 b.offset = c->size - readers;
-                CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
-                CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL, NULL), DPAR_OK);
+                CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
+                CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL), DPAR_OK);
                 apart += falls_apart(&from, &to);
                 if (combines(types[k % 4], op)) {
                     check_redistribution(c, &from, &to, types[k % 4], op, &o);
@@ -703,9 +704,9 @@ static void test_long_sums(dpar_comm *c)
     dpar_layout from, to;
     memset(&o, 0, sizeof o);
     o.piece_bytes = 1 << 20;
-    CHECK_INT(dpar_mesh_init(&a, 1, names, &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL), DPAR_OK);
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
 }
 
@@ -919,7 +920,7 @@ static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, in
 {
     dpar_halo_walk w;
     int64_t n = 0;
-    CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
     while (n < LISTS && dpar_halo_next(&w, &list[n])) {
         n++;
     }
@@ -1018,7 +1019,7 @@ static void test_halos(dpar_comm *c, int rounds)
             p[d] = dpar_shard(below(dims));
         }
         h.shape = below(2) ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-        CHECK_INT(dpar_layout_init(&h.grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, dims, extent, p, NULL), DPAR_OK);
         if (dims == 2 && below(2)) { /* the north of an ocean grid */
             h.folds = 1;
             h.fold = 0;
@@ -1043,9 +1044,9 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     static const int64_t extent[] = {24, 8};
     dpar_mesh m;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&m, 1, names, &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = offset;
-    CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
 }
 

@@ -193,7 +193,6 @@ static int splits(oracle *o, oracle_slot *slot, int rounds)
 /* Groups along the axes of a mesh: who is in them, from the mesh's own functions. */
 static int axes(oracle *o, oracle_slot *slot)
 {
-    static const char *const names[3] = {"a", "b", "c"};
     int32_t sizes[3];
     int n = o->world->size, me = o->world->rank, order, r, bad = 0;
     uint32_t which;
@@ -206,7 +205,7 @@ static int axes(oracle *o, oracle_slot *slot)
             dpar_comm *group = NULL;
             int64_t mine, all[ORACLE_RANKS];
             dpar_why why;
-            if (dpar_mesh_init(&mesh, 3, names, sizes, order, n, &why) != DPAR_OK) {
+            if (dpar_mesh_init(&mesh, "a b c", sizes, order, n, &why) != DPAR_OK) {
                 expect(o, "a mesh", 0, 1);
                 return 1;
             }
@@ -226,7 +225,7 @@ static int axes(oracle *o, oracle_slot *slot)
             bad = bad ||
                   use(o, group, slot,
                       oracle_mix(o->seed + 64u * which +
-                                 (uint64_t)dpar_mesh_group_number(&mesh, which, me)),
+                                 (uint64_t)dpar_mesh_group_index(&mesh, ~which, me)),
                       3) ||
                   failed(o, "close", dpar_comm_close(group), o->world);
         }
@@ -237,7 +236,7 @@ static int axes(oracle *o, oracle_slot *slot)
         dpar_comm *group = o->world;
         dpar_why why;
         sizes[0] = n - 1;
-        (void)dpar_mesh_init(&mesh, 1, names, sizes, DPAR_LAST_FASTEST, n - 1, &why);
+        (void)dpar_mesh_init(&mesh, "a", sizes, DPAR_LAST_FASTEST, n - 1, &why);
         mesh.offset = 1;
         bad = failed(o, "split_axes", dpar_comm_split_axes(o->world, &mesh, 1, &group), o->world);
         expect(o, "ranks outside a mesh have a group", group != NULL, me > 0);

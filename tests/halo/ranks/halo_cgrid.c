@@ -374,7 +374,6 @@ static int with_plan(sphere *s, int plan, double *sum)
 /* u and v on such faces of cells, along their own component (C) or across it (D). */
 static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32_t *parts)
 {
-    static const char *const names[] = {"a", "b", "c"};
     const int64_t extent[3] = {6, s->n, s->n};
     dpar_placement p[3];
     dpar_mesh m;
@@ -382,7 +381,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
     for (d = 0; d < 3; d++) {
         p[d] = dpar_shard_by(d, DPAR_EVEN, 0);
     }
-    if (dpar_mesh_init(&m, 3, names, parts, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&m, "a b c", parts, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK) {
         return 0;
     }
     for (i = 0; i < FIELDS; i++) {
@@ -390,7 +389,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
         const int at = (i % 2 == 0) != d_grid ? 2 : 1;
         int64_t step;
         memset(&a->h, 0, sizeof a->h);
-        if (dpar_layout_init(&a->h.grid, &m, 3, extent, p, NULL, NULL) != DPAR_OK) {
+        if (dpar_layout_init(&a->h.grid, &m, 3, extent, p, NULL) != DPAR_OK) {
             return 0;
         }
         a->h.cube = 1;

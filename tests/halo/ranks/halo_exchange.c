@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "axes.h"
 #include "points.h"
 
 enum { FIELDS = 4, CELLS = 1 << 15, POISON = -77 };
@@ -127,7 +128,6 @@ static void make_case(one_case *c, rng *r, int ranks)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F64,  DPAR_F32, DPAR_I32,
                                     DPAR_I64, DPAR_BF16, DPAR_I8};
-    const char *names[] = {"a", "b", "c"};
     dpar_placement place[3];
     int left = ranks;
     memset(c, 0, sizeof *c);
@@ -158,8 +158,8 @@ static void make_case(one_case *c, rng *r, int ranks)
             place[d].cuts = c->cuts[d];
         }
     }
-    dpar_mesh_init(&c->mesh, c->dims, names, c->parts, DPAR_LAST_FASTEST, ranks, NULL);
-    dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL, NULL);
+    dpar_mesh_init(&c->mesh, axis_names(c->dims), c->parts, DPAR_LAST_FASTEST, ranks, NULL);
+    dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL);
     c->fields = 1 + below(r, FIELDS);
     const uint32_t periodic = (uint32_t)below(r, 1 << c->dims);
     const int folds = c->dims > 1 && below(r, 4) == 0;
@@ -708,7 +708,6 @@ static double waited(const dpar_halo_exchange *x)
 static int fault_main(dpar_comm *comm, void *arg)
 {
     const arguments *a = (const arguments *)arg;
-    const char *names[] = {"x"};
     const int64_t extent[1] = {4 * comm->size};
     const int32_t parts[1] = {comm->size};
     const dpar_status expected = a->fault == 1 ? DPAR_E_PEER : DPAR_E_TIMEOUT;
@@ -729,8 +728,8 @@ static int fault_main(dpar_comm *comm, void *arg)
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
-    dpar_mesh_init(&mesh, 1, names, parts, DPAR_LAST_FASTEST, comm->size, NULL);
-    dpar_layout_init(&grid, &mesh, 1, extent, place, NULL, NULL);
+    dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_layout_init(&grid, &mesh, 1, extent, place, NULL);
     h.grid = grid;
     h.periodic = 1;
     h.low[0] = h.high[0] = 1;
@@ -830,7 +829,6 @@ static dpar_status tried(dpar_comm *comm, void *memory, int64_t room, dpar_halo_
 static int misuse_main(dpar_comm *comm, void *arg)
 {
     enum { OWN = 3, SIDE = OWN + 2 };
-    const char *names[] = {"x"};
     const int64_t extent[1] = {OWN * comm->size};
     const int32_t parts[1] = {comm->size};
     const int last = comm->rank == comm->size - 1;
@@ -849,8 +847,8 @@ static int misuse_main(dpar_comm *comm, void *arg)
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
-    dpar_mesh_init(&mesh, 1, names, parts, DPAR_LAST_FASTEST, comm->size, NULL);
-    dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL, NULL);
+    dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL);
     h.periodic = 1;
     h.low[0] = h.high[0] = 1;
     f.halo = &h;

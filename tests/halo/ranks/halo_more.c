@@ -15,7 +15,6 @@ enum { ROWS = 9, COLUMNS = 7 };
 /* Rows cut by the first axis, columns by the second. */
 static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
 {
-    const char *names[2] = {"down", "across"};
     int32_t size[2], kind = DPAR_LAST_FASTEST;
     dpar_placement p[2];
     dpar_layout l;
@@ -24,8 +23,8 @@ static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, in
     size[1] = across;
     p[0] = dpar_shard(0);
     p[1] = dims > 1 ? dpar_shard(1) : dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, 2, names, size, kind, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "down across", size, kind, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL), DPAR_OK);
     return l;
 }
 
@@ -453,7 +452,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
     int64_t n[3], i[3];
     CHECK(dpar_halo_box(&s->h, c->rank, &box)); /* all blocks are alike */
     n[1] = box.hi[1] - box.lo[1], n[2] = box.hi[2] - box.lo[2];
-    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         for (i[0] = 0; i[0] < t.extent[0]; i[0]++) {
             for (i[1] = 0; i[1] < t.extent[1]; i[1]++) {
@@ -474,7 +473,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
             }
         }
     }
-    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added: they are 0 */
         for (i[0] = 0; i[0] < t.extent[0] * t.extent[1] * t.extent[2]; i[0]++) {
             const int64_t x = i[0] % t.extent[2], y = i[0] / t.extent[2] % t.extent[1];

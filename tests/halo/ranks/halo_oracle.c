@@ -10,6 +10,7 @@
  * -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
 #include "dpar_halo.h"
+#include "axes.h"
 #include "run_oracle.h"
 
 #include "layout_oracle.h"
@@ -419,7 +420,6 @@ static uint64_t hash_of(const grid *g, int f, int64_t round, int rank, const int
 
 static int random_mesh(grid *g, uint64_t *s)
 {
-    static const char *const names[] = {"a", "b", "c"};
     static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR, DPAR_RAGGED};
     int32_t axes = 1 + (int32_t)oracle_below(s, 3), size[3], left, a;
     int64_t extent[DPAR_MAX_DIMS];
@@ -474,9 +474,8 @@ static int random_mesh(grid *g, uint64_t *s)
         }
         cut |= 1u << d;
     }
-    if (dpar_mesh_init(&m, axes, names, size,
-                       oracle_below(s, 2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0,
-                       NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&m, axis_names(axes), size, oracle_below(s,
+                                                                2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0, NULL) != DPAR_OK) {
         return 0;
     }
     /* each rank has a block at most, in any order; what is too much is masked, and some more */
@@ -486,7 +485,7 @@ static int random_mesh(grid *g, uint64_t *s)
         g->owner[k] = g->owner[j];
         g->owner[j] = k < g->n && oracle_below(s, 8) ? k : -1;
     }
-    return dpar_layout_init(&g->l, &m, dims, extent, p, NULL, NULL) == DPAR_OK;
+    return dpar_layout_init(&g->l, &m, dims, extent, p, NULL) == DPAR_OK;
 }
 
 /* Blocks of cells, by the words of the rules. */
@@ -1521,7 +1520,7 @@ static int in_order(run *r, int p, int64_t round, int how)
         dpar_transfer t;
         memcpy(f->want, f->block[r->now[p]], f->bytes);
         if (f->pair || !f->has ||
-            dpar_halo_begin(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
+            dpar_halo_first(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
             continue;
         }
         while (dpar_halo_next(&w, &t)) {

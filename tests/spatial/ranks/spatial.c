@@ -12,6 +12,7 @@
  * With -DDEVICE_MEMORY all arrays lie in memory that the CPU does not reach, and kernels are
  * enqueued there; with -DDEVICE_CUDA that is CUDA's. */
 #include "dpar_spatial.h"
+#include "boxes.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
@@ -617,7 +618,6 @@ static int describe(work *w, dpar_spatial *s, dpar_why *why)
     const int32_t kinds[] = {DPAR_CONVOLUTION,   DPAR_CONVOLUTION,
                              DPAR_CONVOLUTION,   DPAR_TRANSPOSED_CONVOLUTION,
                              DPAR_INTERPOLATION, DPAR_NEIGHBOURHOOD};
-    const char *names[2] = {"y", "x"};
     const int P = w->c->size;
     const int32_t sizes[2] = {t->dims == 2 && P == 4 ? 2 : P, t->dims == 2 && P == 4 ? 2 : 1};
     int64_t extent[2];
@@ -650,8 +650,8 @@ static int describe(work *w, dpar_spatial *s, dpar_why *why)
     s->input_gradient = input_gradient;
     s->weight_gradient = t->kind == CONV || t->kind == TRANSPOSED ? weight_gradient : NULL;
     s->user = w;
-    return dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, P, why) == DPAR_OK &&
-           dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, NULL, why) == DPAR_OK;
+    return dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, P, why) == DPAR_OK &&
+           dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, why) == DPAR_OK;
 }
 
 /* The own points of a box, from or against a whole array. */
@@ -781,13 +781,13 @@ static int boxes(work *w, dpar_spatial *s)
     if (w->t->accumulate) {
         s->in_box = more;
     }
-    return more.dims > 0 && !(dpar_box_contains(&more, &box) && more.hi[0] == box.hi[0] &&
+    return more.dims > 0 && !(box_contains(&more, &box) && more.hi[0] == box.hi[0] &&
                               more.lo[0] == box.lo[0] - 1);
 }
 
 static int same_box(const dpar_box *a, const dpar_box *b)
 {
-    return a->dims == b->dims && dpar_box_contains(a, b) && dpar_box_contains(b, a);
+    return a->dims == b->dims && box_contains(a, b) && box_contains(b, a);
 }
 
 static int boxes_planned(const work *w, const dpar_spatial_plan *p)
@@ -798,7 +798,7 @@ static int boxes_planned(const work *w, const dpar_spatial_plan *p)
     (void)dpar_spatial_box(&p->layer, w->c->rank, &in);
     (void)dpar_spatial_computed(&p->layer, w->c->rank, &out);
     return !same_box(&out, &p->out_own) ||
-           !(p->layer.in_box.dims > 0 ? dpar_box_contains(&p->in_box, &in)
+           !(p->layer.in_box.dims > 0 ? box_contains(&p->in_box, &in)
                                       : same_box(&in, &p->in_box));
 }
 
@@ -1592,7 +1592,6 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial *s)
 static int sweep_solids(dpar_comm *c, int rounds)
 {
     static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REPLICATE};
-    const char *names[SOLID] = {"z", "y", "x"};
     const int32_t cuts[4][SOLID] = {{1, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 1, 2}};
     const int32_t line[SOLID] = {(int32_t)c->size, 1, 1};
     uint32_t lot = 11;
@@ -1620,10 +1619,9 @@ static int sweep_solids(dpar_comm *c, int rounds)
             in *= w.n[d];
             out *= w.m[d];
         }
-        if (dpar_mesh_init(&mesh, SOLID, names,
-                           round % 2 && c->size <= 4 ? cuts[c->size - 1] : line, DPAR_LAST_FASTEST,
-                           c->size, NULL) != DPAR_OK ||
-            dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL, NULL) != DPAR_OK) {
+        if (dpar_mesh_init(&mesh, "z y x", round % 2 && c->size <= 4 ? cuts[c->size - 1] : line,
+                           DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
+            dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL) != DPAR_OK) {
             return 1;
         }
         s.outputs = round / 2 % 2;
@@ -1696,7 +1694,6 @@ static void see_lowest(const dpar_spatial_call *c)
 /* A window of 3 over 8 points: one cell beyond each end. */
 static int lowest_case(dpar_comm *c)
 {
-    const char *names[1] = {"x"};
     const int64_t extent[1] = {8};
     const int32_t size[1] = {(int32_t)c->size};
     const dpar_placement cut[1] = {dpar_shard_by(0, DPAR_EVEN, 0)};
@@ -1711,8 +1708,8 @@ static int lowest_case(dpar_comm *c)
         void *memory;
         memset(&a, 0, sizeof a);
         memset(&s, 0, sizeof s);
-        bad += dpar_mesh_init(&mesh, 1, names, size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
-               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL, NULL) != DPAR_OK;
+        bad += dpar_mesh_init(&mesh, "x", size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
+               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL) != DPAR_OK;
         s.window[0].kernel = 3;
         s.window[0].pad_low = s.window[0].pad_high = 1;
         s.padding[0] = DPAR_PAD_LOWEST;

@@ -902,7 +902,7 @@ static int small_cases(void)
     dpar_gate_steer(4, chosen, 0.25, bias); /* the mean is 20 */
     bad += bias[0] != 0.75 || bias[1] != 0.25 || bias[2] != 0.5 || bias[3] != -0.5;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, 11, 1, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 11, 1, 1, &why) != DPAR_OK;
     l.choices = 1;
     bad += dpar_experts_capacity(&l, 10) != INT64_MAX; /* DROP_NONE */
     l.drop = DPAR_DROP_LATE;
@@ -952,7 +952,7 @@ static int narrow_cases(dpar_comm *c)
     int64_t bytes = 0, each = 0, i, j, t;
     int bad = 0;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_CHUNK, 7, c->size, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_CHUNK, 7, c->size, 1, &why) != DPAR_OK;
     l.choices = K;
     l.tokens = TOKENS;
     l.width = WIDTH;
@@ -1294,7 +1294,7 @@ static int where_cases(dpar_comm *c)
             continue;
         }
         bad += dpar_split_init(&t.l.experts, i % 2 ? DPAR_EVEN : DPAR_CHUNK, 3 + i % 6, c->size, 1,
-                               0, NULL) != DPAR_OK;
+                               NULL) != DPAR_OK;
         t.l.choices = large ? 2 : 1 + i % 3;
         t.l.drop = i / 4 % 4;
         t.l.factor = 0.75;
@@ -1383,7 +1383,7 @@ static int turn_case(dpar_comm *c)
     int k, bad = 0;
     memset(&l, 0, sizeof l);
     memset(&t, 0, sizeof t);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, Q_EXPERTS, c->size, 1, 0, &t.why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, Q_EXPERTS, c->size, 1, &t.why) != DPAR_OK;
     l.choices = Q_K;
     l.tokens = Q_TOKENS;
     l.width = Q_WIDTH;
@@ -1452,7 +1452,7 @@ static int table_case(dpar_comm *c)
     int64_t bytes = 0, each = 0, pieces;
     int bad = 0;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, 3, c->size, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 3, c->size, 1, &why) != DPAR_OK;
     l.choices = l.tokens = l.width = 1;
     l.type = DPAR_F32;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
@@ -1598,8 +1598,6 @@ static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double 
  * half the inner features, and n / 4 of those pairs have the same. Tokens are cut over dp. */
 static int mesh_case(dpar_comm *c)
 {
-    static const char *const names[] = {"dp", "tp"};
-    static const char *const views[] = {"edp", "ep", "etp"};
     const int64_t all = M_TOKENS * M_WIDTH, weights = M_EXPERTS * M_INNER * M_WIDTH;
     int32_t sizes[3], chosen[M_TOKENS * M_K];
     dpar_mesh mesh, view;
@@ -1628,18 +1626,18 @@ static int mesh_case(dpar_comm *c)
     shared_reference(x, g, us, vs, y, dx);
     sizes[0] = c->size / 2;
     sizes[1] = 2;
-    bad += dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
+    bad += dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
     sizes[0] = c->size / 4;
     sizes[1] = sizes[2] = 2;
-    bad += dpar_mesh_view(&view, &mesh, 3, views, sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
+    bad += dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 0, &edp) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 1, &ep) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 2, &etp) != DPAR_OK;
-    bad += dpar_split_init(&tokens, DPAR_EVEN, M_TOKENS, c->size / 2, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&tokens, DPAR_EVEN, M_TOKENS, c->size / 2, 1, &why) != DPAR_OK;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, M_EXPERTS, 2, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, M_EXPERTS, 2, 1, &why) != DPAR_OK;
     l.choices = M_K;
-    l.tokens = dpar_split_most(&tokens);
+    l.tokens = dpar_split_size(&tokens, 0);
     l.width = M_WIDTH;
     l.type = DPAR_F64;
     bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
@@ -1732,7 +1730,7 @@ static int room_case(dpar_comm *c)
         x[i] = (double)(c->rank * TOKENS + i);
         y[i] = -1.0;
     }
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, c->size, c->size, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, c->size, c->size, 1, &why) != DPAR_OK;
     l.choices = 1;
     l.width = 1;
     l.tokens = TOKENS;
@@ -1809,7 +1807,7 @@ static int refused(dpar_comm *c, int what)
     if (bad) {
         return 1;
     }
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, 4, c->size, 1, 0, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 4, c->size, 1, &why) != DPAR_OK;
     l.choices = 2;
     l.tokens = 2;
     l.width = 1;
@@ -1882,7 +1880,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     int32_t k;
     dpar_status st;
     memset(&l, 0, sizeof l);
-    st = dpar_split_init(&l.experts, DPAR_EVEN, 4, other->size, 1, 0, &why);
+    st = dpar_split_init(&l.experts, DPAR_EVEN, 4, other->size, 1, &why);
     l.choices = 1;
     l.tokens = 2;
     l.width = 1;
@@ -1955,7 +1953,7 @@ static int killed(dpar_comm *c, void *arg)
     dpar_status st;
     memset(&l, 0, sizeof l);
     memset(&soon, 0, sizeof soon);
-    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 8, c->size, 1, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 8, c->size, 1, &why), DPAR_OK);
     l.choices = 2;
     l.tokens = 128;
     l.width = 256;
@@ -2032,7 +2030,7 @@ static int late(dpar_comm *c, void *arg)
     (void)arg;
     memset(&l, 0, sizeof l);
     memset(&act, 0, sizeof act);
-    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 2, c->size, 1, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 2, c->size, 1, &why), DPAR_OK);
     l.choices = 1;
     l.tokens = 8;
     l.width = (int64_t)page / 4;

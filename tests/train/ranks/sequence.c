@@ -260,7 +260,7 @@ static void part_of(const test_case *t, const dpar_attention *layer, int rank, p
     if (!t->halo) {
         part_packed(t, &layer->tokens, rank, p);
     } else {
-        (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, 0, NULL);
+        (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, NULL);
         part_split(t, &s, rank, p);
     }
 }
@@ -856,7 +856,7 @@ static int middle_elements(const test_case *t, const middle *m, int tensor)
 
 static void middle_make(const test_case *t, const dpar_heads *h, int rank, middle *m)
 {
-    const dpar_heads_share s = dpar_heads_of(h, rank);
+    const dpar_heads_share s = dpar_heads_local(h, rank);
     int k;
     m->heads = s.queries;
     m->first = s.query;
@@ -1036,7 +1036,7 @@ static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uin
     for (k = 0; k < 4; k++) {
         u[k].tokens = *split;
         if (dpar_heads_init(&u[k].heads, t->heads, t->groups, c->size,
-                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, 0, NULL) != DPAR_OK) {
+                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, NULL) != DPAR_OK) {
             return 1;
         }
         u[k].of_groups = k == 1 || k == 2;
@@ -1086,7 +1086,7 @@ static int ulysses_cases(dpar_comm *c, int rounds)
             bad += dpar_split_weights(cuts, total(&t), c->size, weight, 1, NULL) != DPAR_OK ||
                    dpar_split_ragged(&split, c->size, cuts, NULL) != DPAR_OK;
         } else {
-            bad += dpar_split_init(&split, rule, total(&t), c->size, 3, 0, NULL) != DPAR_OK;
+            bad += dpar_split_init(&split, rule, total(&t), c->size, 3, NULL) != DPAR_OK;
         }
         bad += ulysses_case(c, &t, &split, 5000 + (uint32_t)n);
     }
@@ -1103,8 +1103,8 @@ static int ulysses_copies(dpar_comm *c)
     double want = rounded(DPAR_BF16, 1.0 + (c->size - 1) / 256.0);
     int i, bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, 0, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.of_groups = 1;
     u.type = DPAR_BF16;
     u.width = 1;
@@ -1130,8 +1130,8 @@ static int ulysses_large(dpar_comm *c)
     int64_t i;
     int bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, 0, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 67;
     for (i = 0; i < tokens * row; i++) {
@@ -1157,8 +1157,8 @@ static int ulysses_quarrel(dpar_comm *c)
     int k, bad = dpar_comm_dup(c, &other) != DPAR_OK;
     dpar_status st;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, 0, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 4;
     for (k = 0; k < 2 && bad == 0; k++) {
@@ -1199,8 +1199,8 @@ static int ulysses_refusals(dpar_comm *c)
     void *memory = aligned_alloc(64, 1 << 16);
     int way, bad = 0;
     memset(&good, 0, sizeof good);
-    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, 0, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     good.type = DPAR_F64;
     good.width = 4;
     for (way = 0; way < 6; way++) {

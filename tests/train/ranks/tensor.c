@@ -392,7 +392,7 @@ static dpar_split cut_features(dpar_comm *c, const shape *s, part *p)
     for (r = 0; r < c->size; r++) {
         p->weights[r] = r % 3 + (r == c->size - 1);
     }
-    (void)dpar_split_init(&cut, DPAR_EVEN, s->f, c->size, 1, 0, NULL);
+    (void)dpar_split_init(&cut, DPAR_EVEN, s->f, c->size, 1, NULL);
     if (s->ragged) {
         (void)dpar_split_weights(p->cuts, s->f, c->size, p->weights, 1, NULL);
         (void)dpar_split_ragged(&cut, c->size, p->cuts, NULL);
@@ -728,7 +728,7 @@ static int feature_cases(dpar_comm *c)
             int64_t counts[MOST_RANKS], l, g;
             dpar_split cut;
             dpar_tensor t;
-            bad += dpar_split_init(&cut, rules[i], n, c->size, 2, 0, NULL) != DPAR_OK;
+            bad += dpar_split_init(&cut, rules[i], n, c->size, 2, NULL) != DPAR_OK;
             bad += dpar_tensor_init(&t, c, DPAR_F64, ROWS, NULL, NULL) != DPAR_OK;
             for (k = 0; k < ROWS * n; k++) {
                 whole[k] = number(9, k);
@@ -1143,13 +1143,13 @@ static void attend(const block *s, const dpar_heads_share *own, const double *qk
 /* Rows of the whole weight (or bias: columns 1) that the rank has, one run after the other. */
 static void *rows_of_heads(const block *s, int32_t rank, const double *whole, int64_t columns)
 {
-    const dpar_heads_share own = dpar_heads_of(&s->heads, rank);
+    const dpar_heads_share own = dpar_heads_local(&s->heads, rank);
     const int64_t rows = (own.queries + 2 * (int64_t)own.groups) * s->width;
     void *a = fresh(rows * columns);
-    int64_t lo, hi, i, at = 0;
+    int64_t run[2], i, at = 0;
     int32_t n;
-    for (n = 0; dpar_qkv_run(&s->heads, rank, s->order, s->width, n, &lo, &hi); n++) {
-        for (i = lo * columns; i < hi * columns; i++) {
+    for (n = 0; dpar_heads_rows(&s->heads, rank, s->order, s->width, n, run); n++) {
+        for (i = run[0] * columns; i < run[1] * columns; i++) {
             float_put(a, at++, s->type, whole[i]);
         }
     }
@@ -1161,7 +1161,7 @@ static int compare_heads(const char *what, const block *s, int32_t rank, const v
 {
     block wide = *s;
     double *want;
-    const dpar_heads_share own = dpar_heads_of(&s->heads, rank);
+    const dpar_heads_share own = dpar_heads_local(&s->heads, rank);
     const int64_t rows = (own.queries + 2 * (int64_t)own.groups) * s->width;
     int bad;
     wide.type = DPAR_F64;
@@ -1182,8 +1182,8 @@ static void block_textbook(const block *s, whole_block *a)
     const int64_t wide = s->heads.queries * s->width, n = s->n, h = s->h;
     block one = *s;
     dpar_heads_share own;
-    (void)dpar_heads_init(&one.heads, s->heads.queries, s->heads.groups, 1, DPAR_EVEN, 0, NULL);
-    own = dpar_heads_of(&one.heads, 0);
+    (void)dpar_heads_init(&one.heads, s->heads.queries, s->heads.groups, 1, DPAR_EVEN, NULL);
+    own = dpar_heads_local(&one.heads, 0);
     a->x = numbers(31, n * h, 1.0);
     a->w = numbers(32, all * h, 0.7);
     a->b = numbers(33, all, 0.5);
@@ -1241,7 +1241,7 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
                        const dpar_linear *out, dpar_linear_arrays *a, dpar_linear_arrays *b,
                        const whole_block *m)
 {
-    const dpar_heads_share own = dpar_heads_of(&s->heads, t->comm->rank);
+    const dpar_heads_share own = dpar_heads_local(&s->heads, t->comm->rank);
     const int mine = own.groups > 0 && own.group == 0;
     const int64_t each = s->heads.queries / s->heads.groups;
     const int64_t there =
@@ -1270,7 +1270,7 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
 static int block_run(const dpar_tensor *t, const block *s, const whole_block *m, dpar_comm *same)
 {
     dpar_comm *c = t->comm;
-    const dpar_heads_share own = dpar_heads_of(&s->heads, c->rank);
+    const dpar_heads_share own = dpar_heads_local(&s->heads, c->rank);
     const int64_t n = s->n, h = s->h, w = s->width, wide = own.queries * w;
     const int64_t rows = wide + 2 * own.groups * w, first = own.query * w;
     const int64_t all = s->heads.queries * w, bytes = dpar_type_bytes(s->type);
@@ -1359,7 +1359,7 @@ static int block_cases(dpar_comm *c)
         s.n = 5 + i % 2;
         s.h = 6;
         s.width = 2 + i % 3;
-        bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, 0, NULL) !=
+        bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, NULL) !=
                DPAR_OK;
         bad += dpar_heads_comm(c, &s.heads, &same) != DPAR_OK;
         bad += (same != NULL) != (counts[i][1] < c->size);
@@ -1488,7 +1488,7 @@ static dpar_status wrong_arrays(dpar_tensor t, int culprit, int what)
     memset(some, 0, sizeof some);
     if (t.comm->size > 32 ||
         dpar_vocab_init(&e.vocab, 2, 0, t.comm->size, t.comm->size, &why) < 0 ||
-        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, 0, &why) < 0) {
+        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, &why) < 0) {
         return DPAR_OK;
     }
     t.counts = counts;
@@ -1566,8 +1566,8 @@ static int nothing(dpar_comm *c)
     memset(&a, 0, sizeof a);
     memset(&t, 0, sizeof t);
     bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
-    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, NULL) != DPAR_OK;
+    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, NULL) != DPAR_OK;
     for (k = 0; k < 2; k++) {
         const dpar_tensor *none = k ? &t : NULL;
         bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;

@@ -673,8 +673,8 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     int64_t bytes = 0;
     int32_t l, i;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_split_init(&layer.tokens, DPAR_EVEN, SEQ, c->size, 1, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_heads_init(&layer.heads, HEADS, groups, c->size, DPAR_EVEN, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&layer.tokens, DPAR_EVEN, SEQ, c->size, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&layer.heads, HEADS, groups, c->size, DPAR_EVEN, &why), DPAR_OK);
     layer.type = DPAR_F32;
     layer.width = HIDDEN / HEADS;
     for (i = 0; i < 2; i++) {
@@ -738,7 +738,7 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     float *room;
     int32_t l;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_split_init(&layer.experts, DPAR_EVEN, 24, c->size, 1, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&layer.experts, DPAR_EVEN, 24, c->size, 1, &why), DPAR_OK);
     layer.choices = 2;
     layer.drop = DPAR_DROP_NONE;
     layer.tokens = SEQ;
