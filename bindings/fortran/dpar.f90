@@ -183,9 +183,19 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_FIRST_FASTEST = 1
 
     ! ==== cart ====
-    ! process grids: which shape, who neighbours whom, and where on the nodes each rank goes.
+    ! process grids: which shape, and where on the nodes each rank goes.
 
     integer(c_int32_t), parameter :: DPAR_PROC_NULL = -1
+
+    ! A grid of cells that ranks are to share.
+    type, bind(c) :: dpar_cart_grid
+        integer(c_int32_t) :: ranks = 0 ! 1 or more; 0..DPAR_MAX_DIMS
+        integer(c_int32_t) :: dims = 0
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! at least 1
+        ! what a cell face across the dim costs.
+        integer(c_int64_t) :: weight(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: periodic = 0 ! bit d: dim d wraps around
+    end type
 
     type, bind(c) :: dpar_cart
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
@@ -197,15 +207,15 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_STENCIL_STAR = 0 ! the two neighbours along each axis
     integer(c_int32_t), parameter :: DPAR_STENCIL_BOX = 1 ! edges and corners too: all 3^dims - 1
     ! edges, no corners: along two axes at most, 2 dims^2.
-    integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES_KIND = 2
+    integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES = 2
 
     integer(c_int32_t), parameter :: DPAR_PLACE_ROW_MAJOR = 0 ! as MPI_Cart: the last axis fastest
-    ! every node holds a brick of the grid
-    integer(c_int32_t), parameter :: DPAR_PLACE_BRICKS_KIND = 1
+    integer(c_int32_t), parameter :: DPAR_PLACE_BRICKS = 1 ! every node holds a brick of the grid
     integer(c_int32_t), parameter :: DPAR_PLACE_MORTON = 2 ! bits interleaved, axis 0 lowest
     integer(c_int32_t), parameter :: DPAR_PLACE_HILBERT = 3 ! Hilbert's curve, any number of dims
     integer(c_int32_t), parameter :: DPAR_PLACE_KINDS = 4
 
+    ! A value that dpar_place_init or _best makes.
     type, bind(c) :: dpar_place
         type(dpar_cart) :: grid
         integer(c_int32_t) :: kind = 0 ! DPAR_PLACE_ROW_MAJOR, ...
@@ -218,16 +228,18 @@ module dpar
     ! What one exchange with the neighbours costs.
     type, bind(c) :: dpar_stencil
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
-        integer(c_int64_t) :: bytes = 0 ! a cell
+        integer(c_int64_t) :: bytes = 0 ! a cell; 0: edges count 1 each, whatever they carry
         integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a rank along each axis
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo
     end type
 
+    ! Fill in the sizes; dpar_torus_assign writes the rest.
     type, bind(c) :: dpar_torus
-        integer(c_int32_t) :: physical_axes = 0
+        integer(c_int32_t) :: physical_axes = 0 ! 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES
         integer(c_int32_t) :: logical_axes = 0
+        ! chips along each axis of the network
         integer(c_int32_t) :: physical(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: logical(0:DPAR_MAX_AXES - 1) = 0
+        integer(c_int32_t) :: logical(0:DPAR_MAX_AXES - 1) = 0 ! ranks along each axis of the mesh
         ! of physical axis p that logical axis l has
         integer(c_int32_t) :: part(0:DPAR_MAX_DIMS - 1, 0:DPAR_MAX_AXES - 1) = 0
         ! bit p: logical axis l stands on physical axis p
@@ -263,7 +275,8 @@ module dpar
     type, bind(c) :: dpar_split
         integer(c_int32_t) :: rule = 0 ! DPAR_CHUNK, ...
         integer(c_int32_t) :: parts = 0 ! P, at least 1
-        integer(c_int32_t) :: source = 0 ! BLOCK_CYCLIC: the part that has the first block
+        ! BLOCK_CYCLIC: the part that has the first block.
+        integer(c_int32_t) :: source = 0
         integer(c_int8_t) :: shift(0:1) = 0 ! private: see inverse
         integer(c_int64_t) :: count = 0 ! N, elements, 0..2^62
         integer(c_int64_t) :: block = 0 ! BLOCK_CYCLIC: elements of a block; STRIDED: pieces
@@ -291,6 +304,9 @@ module dpar
         ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
         integer(c_int32_t) :: source = 0 ! SHARD: BLOCK_CYCLIC's first part
+        ! SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0) in the
+        ! order of the mesh
+        integer(c_int32_t) :: order = 0
         ! SHARD by RAGGED: parts + 1 of them, the caller's.
         type(c_ptr) :: cuts = c_null_ptr
     end type
@@ -386,10 +402,11 @@ module dpar
     ! and pooling, stencils: output y reads stride y - pad + dilation k
     integer(c_int32_t), parameter :: DPAR_WINDOW_CONVOLUTION = 0
     ! input i goes to outputs stride i - pad + dilation k
-    integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED_KIND = 1
+    integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED = 1
     ! `kernel` taps around y's place among the inputs.
     integer(c_int32_t), parameter :: DPAR_WINDOW_INTERPOLATION = 2
-    ! attention: the keys of query y, dpar_window_start.
+    ! attention: query y sees `kernel` keys, `dilation` apart, centred, moved inward at the ends of
+    ! its dilation group.
     integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
 
     type, bind(c) :: dpar_window
@@ -490,13 +507,6 @@ module dpar
         integer(c_int32_t) :: inside = 0
         integer(c_int32_t) :: reversed = 0
     end type
-
-    ! Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
-    ! twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1.
-    integer(c_int32_t), parameter :: DPAR_EDGE_WEST = 0
-    integer(c_int32_t), parameter :: DPAR_EDGE_EAST = 1
-    integer(c_int32_t), parameter :: DPAR_EDGE_SOUTH = 2
-    integer(c_int32_t), parameter :: DPAR_EDGE_NORTH = 3
 
     ! ==== halo_cost ====
     ! what an exchange of halos takes on a process grid, and which grid is the best.
@@ -681,7 +691,7 @@ module dpar
     ! All zero means the defaults.
     type, bind(c) :: dpar_move_options
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x; the same on all ranks
-        ! redistribute: ranks of a node, as dpar_transfers_begin.
+        ! redistribute: ranks of a node, as dpar_transfers_first.
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: tag = 0 ! of the messages; the same on all ranks
         ! a message at most; the same on all ranks.
@@ -884,6 +894,9 @@ module dpar
         type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL: none
     end type
 
+    ! What a picture is drawn as.
+    integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
+
     ! ==== dpar_mpi.h ====
     ! dpar's communicators over MPI. For a code that has MPI already.
 
@@ -955,23 +968,6 @@ module dpar
             import
             type(dpar_box), intent(in), target :: box
             integer(c_int64_t) :: dpar_box_volume
-        end function
-
-        ! What both hold, into *out (may be one of them).
-        function dpar_box_intersect(a, b, out) bind(c)
-            import
-            type(dpar_box), intent(in), target :: a
-            type(dpar_box), intent(in), target :: b
-            type(dpar_box), intent(inout), target :: out
-            integer(c_int) :: dpar_box_intersect
-        end function
-
-        ! Is every element of `inner` in `outer`? An empty box is in every box of as many dims.
-        function dpar_box_contains(outer, inner) bind(c)
-            import
-            type(dpar_box), intent(in), target :: outer
-            type(dpar_box), intent(in), target :: inner
-            integer(c_int) :: dpar_box_contains
         end function
 
         ! Elements of a transfer: the product of its extents, -1 past 2^63 - 1.
@@ -1053,12 +1049,12 @@ module dpar
 
         ! ==== mesh ====
 
-        ! A mesh of `axes` axes, names of 1 to 15 characters, each once.
-        function dpar_mesh_init(mesh, axes, names, sizes, order, ranks, why) bind(c)
+        ! A mesh of named axes: `names` lists them, "dp tp" or "dp-tp", each once, 1 to 15
+        ! characters.
+        function dpar_mesh_init(mesh, names, sizes, order, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
-            integer(c_int32_t), value :: axes
-            type(c_ptr), intent(in), target :: names(*)
+            character(kind=c_char), intent(in), target :: names(*)
             integer(c_int32_t), intent(in), target :: sizes(*)
             integer(c_int32_t), value :: order
             integer(c_int32_t), value :: ranks
@@ -1066,54 +1062,29 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_init
         end function
 
-        ! Megatron's way: sizes by name, and an order string whose first name is fastest, as
-        ! "tp-cp-ep-dp-pp".
-        function dpar_mesh_ordered(mesh, order, axes, names, sizes, ranks, offset, why) bind(c)
+        ! Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and
+        ! sizes of the axes in `names`, in any order.
+        function dpar_mesh_ordered(mesh, order, names, sizes, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
             character(kind=c_char), intent(in), target :: order(*)
-            integer(c_int32_t), value :: axes
-            type(c_ptr), intent(in), target :: names(*)
+            character(kind=c_char), intent(in), target :: names(*)
             integer(c_int32_t), intent(in), target :: sizes(*)
             integer(c_int32_t), value :: ranks
-            integer(c_int32_t), value :: offset
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mesh_ordered
         end function
 
-        ! Node x inside: axis i has slow[i] * fast[i] ranks.
-        function dpar_mesh_hybrid(mesh, axes, names, slow, fast, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: mesh
-            integer(c_int32_t), value :: axes
-            type(c_ptr), intent(in), target :: names(*)
-            integer(c_int32_t), intent(in), target :: slow(*)
-            integer(c_int32_t), intent(in), target :: fast(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_hybrid
-        end function
-
         ! Another factorisation of the same ranks.
-        function dpar_mesh_view(view, mesh, axes, names, sizes, order, why) bind(c)
+        function dpar_mesh_view(view, mesh, names, sizes, order, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: view
             type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: axes
-            type(c_ptr), intent(in), target :: names(*)
+            character(kind=c_char), intent(in), target :: names(*)
             integer(c_int32_t), intent(in), target :: sizes(*)
             integer(c_int32_t), value :: order
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mesh_view
-        end function
-
-        ! Are the axes that two meshes share by name the same groups of ranks (size, stride, first
-        ! rank)?
-        function dpar_mesh_agree(a, b, why) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: a
-            type(dpar_mesh), intent(in), target :: b
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_agree
         end function
 
         ! The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's
@@ -1126,84 +1097,6 @@ module dpar
             integer(c_int32_t), value :: rank
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mesh_slice
-        end function
-
-        ! The axes in `which` become one, in the place of the first of them.
-        function dpar_mesh_flatten(out, mesh, which, name, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: which
-            character(kind=c_char), intent(in), target :: name(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_flatten
-        end function
-
-        ! One axis becomes `n`, whose sizes (one may be -1) multiply to its own.
-        function dpar_mesh_unflatten(out, mesh, axis, n, names, sizes, order, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: axis
-            integer(c_int32_t), value :: n
-            type(c_ptr), intent(in), target :: names(*)
-            integer(c_int32_t), intent(in), target :: sizes(*)
-            integer(c_int32_t), value :: order
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_unflatten
-        end function
-
-        ! Axis i of the result is axis perm[i].
-        function dpar_mesh_transpose(out, mesh, perm, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), intent(in), target :: perm(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_transpose
-        end function
-
-        ! As few axes as list the same ranks in the same order.
-        function dpar_mesh_coalesce(out, mesh) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t) :: dpar_mesh_coalesce
-        end function
-
-        ! inner's ranks, taken as positions in outer's list (last axis fastest).
-        function dpar_mesh_compose(out, outer, inner, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: outer
-            type(dpar_mesh), intent(in), target :: inner
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_compose
-        end function
-
-        ! The first ranks of the groups that mesh's image and its shifts make of 0..world-1.
-        function dpar_mesh_complement(out, mesh, world, why) bind(c)
-            import
-            type(dpar_mesh), intent(inout), target :: out
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: world
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_complement
-        end function
-
-        ! Does every rank have one coordinate only? For a mesh that the caller filled in by hand.
-        function dpar_mesh_injective(mesh) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int) :: dpar_mesh_injective
-        end function
-
-        ! The same ranks at the same coordinates, whatever the names?
-        function dpar_mesh_same(a, b) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: a
-            type(dpar_mesh), intent(in), target :: b
-            integer(c_int) :: dpar_mesh_same
         end function
 
         ! The axis of that name, or -1.
@@ -1221,15 +1114,6 @@ module dpar
             integer(c_int32_t), value :: rank
             integer(c_int32_t), intent(inout), target :: coord(*)
             integer(c_int) :: dpar_mesh_coords
-        end function
-
-        ! The one along an axis; -1 when the rank is outside the mesh.
-        function dpar_mesh_coord(mesh, rank, axis) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: axis
-            integer(c_int32_t) :: dpar_mesh_coord
         end function
 
         ! Rank at coord[0 .. axes-1]; -1 when one of them is out of range.
@@ -1276,97 +1160,27 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_group_index
         end function
 
-        ! How many groups there are, which one a rank is in, and the first rank of the g-th.
-        function dpar_mesh_group_count(mesh, which) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: which
-            integer(c_int32_t) :: dpar_mesh_group_count
-        end function
-
-        function dpar_mesh_group_number(mesh, which, rank) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: which
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t) :: dpar_mesh_group_number
-        end function
-
-        function dpar_mesh_group_first(mesh, which, group) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: which
-            integer(c_int32_t), value :: group
-            integer(c_int32_t) :: dpar_mesh_group_first
-        end function
-
-        ! How the group of `rank` lies on nodes of `per_node` consecutive ranks.
-        subroutine dpar_mesh_group_nodes(mesh, which, rank, per_node, nodes, most) bind(c)
-            import
-            type(dpar_mesh), intent(in), target :: mesh
-            integer(c_int32_t), value :: which
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: per_node
-            integer(c_int32_t), intent(inout), target :: nodes
-            integer(c_int32_t), intent(inout), target :: most
-        end subroutine
-
         ! ==== cart ====
 
         ! MPI_Dims_create: fills parts[0 ..
-        function dpar_dims_create(ranks, dims, parts, why) bind(c)
+        function dpar_cart_dims(ranks, dims, parts, why) bind(c)
             import
             integer(c_int32_t), value :: ranks
             integer(c_int32_t), value :: dims
             integer(c_int32_t), intent(inout), target :: parts(*)
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_dims_create
+            integer(c_int32_t) :: dpar_cart_dims
         end function
 
-        ! The next ordered factorisation of `ranks` into parts[0 ..
-        function dpar_grid_next(ranks, dims, room, parts) bind(c)
+        ! The process grid with the least cut of all with product(parts) = ranks and parts[d] <=
+        ! cells[d].
+        function dpar_cart_create(grid, parts, cut, why) bind(c)
             import
-            integer(c_int32_t), value :: ranks
-            integer(c_int32_t), value :: dims
-            integer(c_int32_t), intent(in), optional, target :: room(*)
-            integer(c_int32_t), intent(inout), target :: parts(*)
-            integer(c_int32_t) :: dpar_grid_next
-        end function
-
-        ! The cut of a grid of cells[d] cells over parts[d] ranks.
-        function dpar_grid_cut(dims, cells, weight, periodic, parts, cut, why) bind(c)
-            import
-            integer(c_int32_t), value :: dims
-            integer(c_int64_t), intent(in), target :: cells(*)
-            integer(c_int64_t), intent(in), optional, target :: weight(*)
-            integer(c_int32_t), value :: periodic
-            integer(c_int32_t), intent(in), target :: parts(*)
-            integer(c_int64_t), intent(inout), target :: cut
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_grid_cut
-        end function
-
-        ! The process grid with the least cut (as dpar_grid_cut has it) of all with product(parts) =
-        ! ranks and parts[d] <= cells[d].
-        function dpar_grid_create(ranks, dims, cells, weight, periodic, parts, cut, why) bind(c)
-            import
-            integer(c_int32_t), value :: ranks
-            integer(c_int32_t), value :: dims
-            integer(c_int64_t), intent(in), target :: cells(*)
-            integer(c_int64_t), intent(in), optional, target :: weight(*)
-            integer(c_int32_t), value :: periodic
+            type(dpar_cart_grid), intent(in), target :: grid
             integer(c_int32_t), intent(inout), target :: parts(*)
             integer(c_int64_t), intent(inout), optional, target :: cut
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_grid_create
-        end function
-
-        ! Along how many axes at once neighbours of that shape lie.
-        function dpar_stencil_axes(shape, dims) bind(c)
-            import
-            integer(c_int32_t), value :: shape
-            integer(c_int32_t), value :: dims
-            integer(c_int32_t) :: dpar_stencil_axes
+            integer(c_int32_t) :: dpar_cart_create
         end function
 
         ! A grid of parts[d] ranks; bit d of `periodic` closes axis d.
@@ -1380,68 +1194,9 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! MPI_Cart_rank: the rank at coord[0 ..
-        function dpar_cart_rank(cart, coord) bind(c)
-            import
-            type(dpar_cart), intent(in), target :: cart
-            integer(c_int32_t), intent(in), target :: coord(*)
-            integer(c_int32_t) :: dpar_cart_rank
-        end function
-
-        ! MPI_Cart_coords: coord[0 .. dims-1] of a rank.
-        function dpar_cart_coords(cart, rank, coord) bind(c)
-            import
-            type(dpar_cart), intent(in), target :: cart
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), intent(inout), target :: coord(*)
-            integer(c_int32_t) :: dpar_cart_coords
-        end function
-
-        ! MPI_Cart_shift: who sends to `rank` and to whom it sends when all shift by `by` along an
-        ! axis.
-        function dpar_cart_shift(cart, rank, axis, by, source, dest) bind(c)
-            import
-            type(dpar_cart), intent(in), target :: cart
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: axis
-            integer(c_int32_t), value :: by
-            integer(c_int32_t), intent(inout), target :: source
-            integer(c_int32_t), intent(inout), target :: dest
-            integer(c_int32_t) :: dpar_cart_shift
-        end function
-
-        ! MPI_Cart_sub: the grid of the axes whose bits are set in `keep`, in their order.
-        function dpar_cart_sub(cart, rank, keep, sub, sub_rank, which) bind(c)
-            import
-            type(dpar_cart), intent(in), target :: cart
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: keep
-            type(dpar_cart), intent(inout), target :: sub
-            integer(c_int32_t), intent(inout), target :: sub_rank
-            integer(c_int32_t), intent(inout), target :: which
-            integer(c_int32_t) :: dpar_cart_sub
-        end function
-
-        ! Neighbours of a rank, at most `room` of them into list.
-        function dpar_cart_neighbours(cart, rank, stencil, list, room) bind(c)
-            import
-            type(dpar_cart), intent(in), target :: cart
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: stencil
-            integer(c_int32_t), intent(inout), target :: list(*)
-            integer(c_int32_t), value :: room
-            integer(c_int32_t) :: dpar_cart_neighbours
-        end function
-
-        ! A stencil whose edges all count 1.
-        function dpar_stencil_edges(shape) bind(c)
-            import
-            integer(c_int32_t), value :: shape
-            type(dpar_stencil) :: dpar_stencil_edges
-        end function
-
-        ! A placement of a kind; bricks are the best ones (dpar_place_bricks with no weight, order
-        ! or sides given).
+        ! A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing
+        ! parts[d] that leave the least surface between nodes, counted as the cut of
+        ! dpar_cart_create with parts[d] / q[d] nodes along axis d.
         function dpar_place_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_place), intent(inout), target :: place
@@ -1450,20 +1205,6 @@ module dpar
             integer(c_int32_t), value :: per_node
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_place_init
-        end function
-
-        ! Node-aware bricks: sides q with product(q) = per_node and q[d] dividing parts[d] that
-        ! leave the least surface between nodes.
-        function dpar_place_bricks(place, grid, per_node, weight, order, sides, why) bind(c)
-            import
-            type(dpar_place), intent(inout), target :: place
-            type(dpar_cart), intent(in), target :: grid
-            integer(c_int32_t), value :: per_node
-            integer(c_int64_t), intent(in), optional, target :: weight(*)
-            integer(c_int32_t), intent(in), optional, target :: order(*)
-            integer(c_int32_t), intent(in), optional, target :: sides(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_place_bricks
         end function
 
         ! The rank at coord; DPAR_PROC_NULL outside.
@@ -1495,27 +1236,20 @@ module dpar
         end function
 
         ! The kind whose busiest node sends least, then the least total, then the first kind.
-        function dpar_place_best(place, grid, per_node, stencil, total, worst, why) bind(c)
+        function dpar_place_best(place, grid, per_node, stencil, why) bind(c)
             import
             type(dpar_place), intent(inout), target :: place
             type(dpar_cart), intent(in), target :: grid
             integer(c_int32_t), value :: per_node
             type(dpar_stencil), intent(in), target :: stencil
-            integer(c_int64_t), intent(inout), optional, target :: total
-            integer(c_int64_t), intent(inout), optional, target :: worst
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_place_best
         end function
 
         ! Assigns logical axes, listed by increasing traffic, to the axes of a torus.
-        function dpar_torus_assign(torus, physical_axes, physical, logical_axes, logical, split, &
-        why) bind(c)
+        function dpar_torus_assign(torus, split, why) bind(c)
             import
             type(dpar_torus), intent(inout), target :: torus
-            integer(c_int32_t), value :: physical_axes
-            integer(c_int32_t), intent(in), target :: physical(*)
-            integer(c_int32_t), value :: logical_axes
-            integer(c_int32_t), intent(in), target :: logical(*)
             integer(c_int32_t), value :: split
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_torus_assign
@@ -1541,14 +1275,13 @@ module dpar
         ! ==== split ====
 
         ! `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1.
-        function dpar_split_init(s, rule, count, parts, block, source, why) bind(c)
+        function dpar_split_init(s, rule, count, parts, block, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
             integer(c_int32_t), value :: rule
             integer(c_int64_t), value :: count
             integer(c_int32_t), value :: parts
             integer(c_int64_t), value :: block
-            integer(c_int32_t), value :: source
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_split_init
         end function
@@ -1583,18 +1316,6 @@ module dpar
             integer(c_int32_t) :: dpar_split_weights
         end function
 
-        ! Fills cuts[0 .. parts]: the first `even` of count elements by EVEN, the rest to the last
-        ! part that has some (cuDecomp's gdims_dist, for grids with an odd plane at the end).
-        function dpar_split_rest(cuts, count, even, parts, why) bind(c)
-            import
-            integer(c_int64_t), intent(inout), target :: cuts(*)
-            integer(c_int64_t), value :: count
-            integer(c_int64_t), value :: even
-            integer(c_int32_t), value :: parts
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_split_rest
-        end function
-
         ! Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the
         ! layers of a model over pipeline stages).
         function dpar_split_balance(cuts, items, cost, parts, why) bind(c)
@@ -1613,13 +1334,6 @@ module dpar
             type(dpar_split), intent(in), target :: s
             integer(c_int32_t), value :: part
             integer(c_int64_t) :: dpar_split_size
-        end function
-
-        ! The most that any part has: what short shards are padded to (part 0's, for most rules).
-        function dpar_split_most(s) bind(c)
-            import
-            type(dpar_split), intent(in), target :: s
-            integer(c_int64_t) :: dpar_split_most
         end function
 
         ! The first element of a part; `count` for a part that has none (DTensor's convention, so
@@ -1641,13 +1355,13 @@ module dpar
 
         ! Where element i lies: *local is its index in its part (may be NULL), *run how many
         ! elements from i on follow one another in that part (may be NULL).
-        function dpar_split_find(s, i, local, run) bind(c)
+        function dpar_split_locate(s, i, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
             integer(c_int64_t), value :: i
             integer(c_int64_t), intent(inout), optional, target :: local
             integer(c_int64_t), intent(inout), optional, target :: run
-            integer(c_int32_t) :: dpar_split_find
+            integer(c_int32_t) :: dpar_split_locate
         end function
 
         ! The element that is `local` in `part`, -1 when there is none.
@@ -1658,15 +1372,6 @@ module dpar
             integer(c_int64_t), value :: local
             integer(c_int64_t), intent(inout), optional, target :: run
             integer(c_int64_t) :: dpar_split_global
-        end function
-
-        ! How many elements of `part` lie before element i of the whole (0 <= i <= N).
-        function dpar_split_before(s, part, i) bind(c)
-            import
-            type(dpar_split), intent(in), target :: s
-            integer(c_int32_t), value :: part
-            integer(c_int64_t), value :: i
-            integer(c_int64_t) :: dpar_split_before
         end function
 
         ! ==== layout ====
@@ -1698,14 +1403,13 @@ module dpar
         end function
 
         ! Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i.
-        function dpar_layout_init(l, mesh, dims, extent, placement, order, why) bind(c)
+        function dpar_layout_init(l, mesh, dims, extent, placement, why) bind(c)
             import
             type(dpar_layout), intent(inout), target :: l
             type(dpar_mesh), intent(in), target :: mesh
             integer(c_int32_t), value :: dims
             integer(c_int64_t), intent(in), target :: extent(*)
             type(dpar_placement), intent(in), target :: placement(*)
-            integer(c_int32_t), intent(in), optional, target :: order(*)
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_layout_init
         end function
@@ -1746,31 +1450,9 @@ module dpar
             integer(c_int64_t) :: dpar_layout_global
         end function
 
-        ! The other way: how many indices before i the rank owns in that dim.
-        function dpar_layout_before(l, rank, dim, i) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            integer(c_int32_t), value :: rank
-            integer(c_int32_t), value :: dim
-            integer(c_int64_t), value :: i
-            integer(c_int64_t) :: dpar_layout_before
-        end function
-
-        ! The first index and one past the last of a dim that the ranks at coord[] own, with what
-        ! others own between them.
-        function dpar_layout_span(l, coord, dim, lo, hi) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            integer(c_int32_t), intent(in), target :: coord(*)
-            integer(c_int32_t), value :: dim
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_layout_span
-        end function
-
         ! Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no
         ! other.
-        function dpar_layout_find(l, dim, i, coord, local, run) bind(c)
+        function dpar_layout_locate(l, dim, i, coord, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
             integer(c_int32_t), value :: dim
@@ -1778,14 +1460,7 @@ module dpar
             integer(c_int32_t), intent(inout), target :: coord(*)
             integer(c_int64_t), intent(inout), optional, target :: local
             integer(c_int64_t), intent(inout), optional, target :: run
-            integer(c_int) :: dpar_layout_find
-        end function
-
-        ! How many ranks hold each element.
-        function dpar_layout_copies(l) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            integer(c_int32_t) :: dpar_layout_copies
+            integer(c_int) :: dpar_layout_locate
         end function
 
         ! The rank that holds the copy-th copy of the element at index[0 ..
@@ -1806,48 +1481,29 @@ module dpar
             integer(c_int) :: dpar_layout_is_primary
         end function
 
-        function dpar_layout_next_box(l, rank, cursor, box, at) bind(c)
+        function dpar_layout_next(l, rank, cursor, box, at) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
             integer(c_int32_t), value :: rank
             type(dpar_box_cursor), intent(inout), target :: cursor
             type(dpar_box), intent(inout), target :: box
             integer(c_int64_t), intent(inout), optional, target :: at
-            integer(c_int) :: dpar_layout_next_box
+            integer(c_int) :: dpar_layout_next
         end function
 
-        ! Strides of a local array in C order of the local shape (an uneven shard's own, not the
-        ! whole array's divided).
-        subroutine dpar_layout_strides(l, rank, stride) bind(c)
+        ! Strides of a local array, which is dense.
+        subroutine dpar_layout_strides(l, rank, whole, stride) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
             integer(c_int32_t), value :: rank
+            integer(c_int64_t), intent(in), optional, target :: whole(*)
             integer(c_int64_t), intent(inout), target :: stride(*)
         end subroutine
 
-        ! The same where the dims lie in memory in the order of `whole`, the strides of the whole
-        ! array (Fortran's, channels last).
-        subroutine dpar_layout_strides_as(l, rank, whole, stride) bind(c)
+        ! The plain cuts that strided shards stand for.
+        function dpar_layout_unstride(l, plain, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
-            integer(c_int32_t), value :: rank
-            integer(c_int64_t), intent(in), target :: whole(*)
-            integer(c_int64_t), intent(inout), target :: stride(*)
-        end subroutine
-
-        ! Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes).
-        function dpar_layout_same(a, b) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: a
-            type(dpar_layout), intent(in), target :: b
-            integer(c_int) :: dpar_layout_same
-        end function
-
-        ! The plain order of cuts that strided shards stand for.
-        function dpar_layout_unstride(l, order, plain, why) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            integer(c_int32_t), intent(inout), target :: order(*)
             type(dpar_placement), intent(inout), target :: plain(*)
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_layout_unstride
@@ -1867,7 +1523,7 @@ module dpar
         ! All that `rank` receives (its elements of `to`, each once; of Partial sources each
         ! contribution once, the first with DPAR_COPY, the others with the op), or all that it
         ! sends.
-        function dpar_transfers_begin(w, from, to, rank, direction, per_node, why) bind(c)
+        function dpar_transfers_first(w, from, to, rank, direction, per_node) bind(c)
             import
             type(dpar_transfers), intent(inout), target :: w
             type(dpar_layout), intent(in), target :: from
@@ -1875,8 +1531,7 @@ module dpar
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: direction
             integer(c_int32_t), value :: per_node
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_transfers_begin
+            integer(c_int32_t) :: dpar_transfers_first
         end function
 
         ! 1 and the next transfer, or 0 at the end.
@@ -1887,21 +1542,12 @@ module dpar
             integer(c_int) :: dpar_transfers_next
         end function
 
-        ! Walks what is left of w.
+        ! Walks what is left of w: what a redistribution costs a rank.
         subroutine dpar_transfers_total(w, sum) bind(c)
             import
             type(dpar_transfers), intent(inout), target :: w
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
-
-        ! Elements that a rank holds at once when it moves its transfers directly.
-        function dpar_redistribute_peak(from, to, rank) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: from
-            type(dpar_layout), intent(in), target :: to
-            integer(c_int32_t), value :: rank
-            integer(c_int64_t) :: dpar_redistribute_peak
-        end function
 
         ! Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout
         ! that shards the sums first.
@@ -1921,15 +1567,15 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_spread
         end function
 
-        ! For dpar_relabel: kept[r * n + p], the elements that the r-th rank of `from` has already
-        ! of what the p-th rank of `to` holds.
-        function dpar_redistribute_kept(from, to, kept, why) bind(c)
+        ! Which rank should play which part of `to` so that least moves.
+        function dpar_redistribute_assign(from, to, rank_of, scratch, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
             type(dpar_layout), intent(in), target :: to
-            integer(c_int64_t), intent(inout), target :: kept(*)
+            integer(c_int32_t), intent(inout), target :: rank_of(*)
+            integer(c_int64_t), intent(inout), target :: scratch(*)
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_redistribute_kept
+            integer(c_int32_t) :: dpar_redistribute_assign
         end function
 
         ! ==== window ====
@@ -1943,108 +1589,6 @@ module dpar
             integer(c_int64_t), intent(inout), target :: outputs
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_window_outputs
-        end function
-
-        ! Can v have so many outputs? Those of dpar_window_outputs.
-        function dpar_window_check(v, inputs, outputs, why) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: outputs
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_window_check
-        end function
-
-        ! Below, v is one that dpar_window_check takes.
-        subroutine dpar_window_owned(v, inputs, outputs, lo, hi, y0, y1) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: outputs
-            integer(c_int64_t), value :: lo
-            integer(c_int64_t), value :: hi
-            integer(c_int64_t), intent(inout), target :: y0
-            integer(c_int64_t), intent(inout), target :: y1
-        end subroutine
-
-        ! Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
-        ! convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there
-        ! are none or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation).
-        function dpar_window_reads(v, inputs, outputs, y0, y1, lo, hi) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: outputs
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_window_reads
-        end function
-
-        ! Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be
-        ! computed of them alone; of a neighbourhood with dilation, where these lie in between
-        ! others, without those that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that
-        ! side. O(log(outputs)) times dpar_window_reads.
-        subroutine dpar_window_whole(v, inputs, outputs, lo, hi, y0, y1) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: outputs
-            integer(c_int64_t), value :: lo
-            integer(c_int64_t), value :: hi
-            integer(c_int64_t), intent(inout), target :: y0
-            integer(c_int64_t), intent(inout), target :: y1
-        end subroutine
-
-        ! dpar_window_reads of a convolution alone, padding too.
-        function dpar_window_needs(v, y0, y1, lo, hi) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_window_needs
-        end function
-
-        ! The same for the transposed convolution.
-        function dpar_window_transposed(v, inputs, y0, y1, lo, hi) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_window_transposed
-        end function
-
-        ! How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not
-        ! even the block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic.
-        ! Without outputs both are 0. 0 <= own_lo <= own_hi <= inputs.
-        subroutine dpar_window_halo(v, inputs, periodic, own_lo, own_hi, y0, y1, low, &
-        high) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int), value :: periodic
-            integer(c_int64_t), value :: own_lo
-            integer(c_int64_t), value :: own_hi
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: low
-            integer(c_int64_t), intent(inout), target :: high
-        end subroutine
-
-        ! Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of
-        ! n sees.
-        function dpar_window_start(v, inputs, i) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: i
-            integer(c_int64_t) :: dpar_window_start
         end function
 
         ! ==== halo ====
@@ -2103,13 +1647,13 @@ module dpar
         end function
 
         ! The n-th of the disjoint boxes that make up the rest of it.
-        function dpar_halo_rim(h, rank, n, box) bind(c)
+        function dpar_halo_boundary(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
-            integer(c_int) :: dpar_halo_rim
+            integer(c_int) :: dpar_halo_boundary
         end function
 
         ! The n-th of the disjoint boxes that make up the local box outside the owned points.
@@ -2132,7 +1676,7 @@ module dpar
 
         ! What `rank` receives (each halo point that has an image, inside, around or over the fold,
         ! exactly once; nothing else), or what it sends.
-        function dpar_halo_begin(w, h, rank, direction, mode, why) bind(c)
+        function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
             import
             type(dpar_halo_walk), intent(inout), target :: w
             type(dpar_halo), intent(in), target :: h
@@ -2140,7 +1684,7 @@ module dpar
             integer(c_int32_t), value :: direction
             integer(c_int32_t), value :: mode
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_begin
+            integer(c_int32_t) :: dpar_halo_first
         end function
 
         ! 1 and the next transfer, or 0 at the end.
@@ -2149,16 +1693,6 @@ module dpar
             type(dpar_halo_walk), intent(inout), target :: w
             type(dpar_transfer), intent(inout), target :: t
             integer(c_int) :: dpar_halo_next
-        end function
-
-        ! The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector
-        ! makes on its way from there to here (`turn` of dpar_transfer).
-        function dpar_halo_edge(face, edge, turn) bind(c)
-            import
-            integer(c_int32_t), value :: face
-            integer(c_int32_t), value :: edge
-            integer(c_int32_t), intent(inout), target :: turn
-            integer(c_int32_t) :: dpar_halo_edge
         end function
 
         ! ==== halo_cost ====
@@ -2852,12 +2386,13 @@ module dpar
         ! ==== halo_show ====
 
         ! SVG: blocks with their rank's number.
-        function dpar_show_halo_svg(t, p, why) bind(c)
+        function dpar_halo_draw(t, p, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
             type(dpar_halo_picture), intent(in), target :: p
+            integer(c_int32_t), value :: format
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_show_halo_svg
+            integer(c_int32_t) :: dpar_halo_draw
         end function
 
         ! ==== dpar_mpi.h ====
@@ -2961,15 +2496,13 @@ contains
         character(len=*), intent(in) :: names(:)
         integer(c_int32_t), intent(in) :: sizes(:), order, ranks
         type(dpar_why), intent(inout), optional :: why
-        character(len=len(names) + 1, kind=c_char), target :: text(size(names))
-        type(c_ptr) :: list(size(names))
+        character(len=size(names) * (len(names) + 1) + 1, kind=c_char) :: list
         integer :: i
+        list = ""
         do i = 1, size(names)
-            text(i) = trim(names(i)) // c_null_char
-            list(i) = c_loc(text(i))
+            list = trim(list) // " " // trim(names(i))
         end do
-        dpar_mesh_named = dpar_mesh_init(mesh, size(names, kind=c_int32_t), list, sizes, order, &
-                                         ranks, why)
+        dpar_mesh_named = dpar_mesh_init(mesh, trim(list) // c_null_char, sizes, order, ranks, why)
     end function
 
     ! A box as Fortran's bounds: dims in Fortran's order, from 1, both ends included:
