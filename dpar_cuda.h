@@ -3184,7 +3184,8 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
         return 0;
     }
     moments = dpar_optimizer_moments(x->optimizer);
-    if (x->t < 1 || p->count < 0 || dpar_optimizer_moment_type(x->optimizer, p->weight_type) < 0 ||
+    if (x->t < 1 || p->count < 0 ||
+        dpar_optimizer_moment_type(x->optimizer, p->weight_type) == DPAR_NO_TYPE ||
         !dpari_cuda_is_float(p->gradient_type) ||
         (x->rest != NULL &&
          (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||

@@ -153,10 +153,10 @@ def cross_entropy(n):
     logits = [x.view(tokens, vocabulary) for x in numbers(torch.float32, tokens * vocabulary)]
     loss = torch.nn.functional.cross_entropy
     with torch.no_grad():
-        row("torch cross_entropy", "xent, part, in f32", lambda k: loss(logits[k], target))
+        row("torch cross_entropy", "cross_entropy, part, in f32", lambda k: loss(logits[k], target))
     for x in logits:
         x.requires_grad_()
-    row("torch cross_entropy and its gradient", "xent, part, in f32 + xent, gradient, in f32",
+    row("torch cross_entropy and its gradient", "cross_entropy, part, in f32 + cross_entropy, gradient, in f32",
         lambda k: torch.autograd.grad(loss(logits[k], target), logits[k]))
 
 

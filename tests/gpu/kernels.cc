@@ -12,6 +12,7 @@
  * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
+#include "dpar_cost.h"
 #include "dpar_train.h"
 #include "dpar_cuda.h"
 
