@@ -693,8 +693,8 @@ static int around(void)
                                     (s[0].loop == DPARI_STRIDE_SUM_F64_2 && s[0].wide)));
     for (int by = 0; by < 2 && k.round; by++) { /* rows or planes of another length on one side */
         dpari_stride_pair other = k;
-        other.from_step += 8 * by;
-        other.from_row += 8 * !by;
+        other.a.from_step += 8 * by;
+        other.a.from_row += 8 * !by;
         CHECK(!dpari_stride_goes_round(&other, (uintptr_t)s[0].run));
     }
     return k.round && w == 1;
