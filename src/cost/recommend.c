@@ -3,6 +3,7 @@
 
 #include "../base/arith.h"
 #include "../base/text.h"
+#include "price.h"
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
