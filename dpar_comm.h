@@ -1324,6 +1324,18 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d);
 
+/* ==== comm/launch_run.h ==== */
+
+/* launch_run - private: what other engines call of launch.c. */
+
+/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
+ */
+DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+                                      dpar_comm **world, dpar_why *why);
+/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
+DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+                                     dpar_why *why);
+
 #endif /* DPAR_COMM_H */
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -1588,14 +1600,6 @@ DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why);
-
-/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
- */
-DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                     dpar_comm **world, dpar_why *why);
-/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
-DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                    dpar_why *why);
 
 /* ==== comm/os.c ==== */
 

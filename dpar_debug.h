@@ -97,6 +97,10 @@ DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#endif
+
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 

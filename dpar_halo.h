@@ -298,9 +298,16 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
 
 /* ==== halo/halo_plan.h ==== */
 
-/* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_apart.c for arrays that overlap, halo_tune.c chooses,
- * halo_mem.c moves what the CPU cannot.
+/* halo_plan - what a planned exchange is made of, and where things lie in it. Private: the floor of
+ * these, lowest first,
+ *
+ *     halo_apart     have two arrays an element in common?
+ *     halo_walk      the boxes of a step
+ *     halo_mem       what the CPU cannot move
+ *     halo_prepare   how each box is copied
+ *     halo_run       exchanges: begin, test, end
+ *     halo_exchange  checks, agrees, plans
+ *     halo_tune      chooses a way by trying
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -402,7 +409,7 @@ typedef struct dpari_hx_flow {
     int64_t in_at[2], in_bytes[2], in_direct[2];
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
-    uint64_t hash[2];     /* of S, of R */
+    uint64_t hash[2];     /* of R, of S: what one receives the other sends */
     int32_t packed;       /* the peer reads what this rank packs, here or in the other mode */
     int32_t taken;
 } dpari_hx_flow;
@@ -494,35 +501,51 @@ struct dpar_halo_exchange {
     int32_t mark; /* of this rank, while it is planned */
 };
 
+/* ---- fields ---- */
+
 /* Elements at a point. */
 DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
 DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
-/* Its memory; NULL: the host's. One box of it moved, in either case. */
+/* Its memory; NULL: the host's. */
 DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
-DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
-/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b);
-/* Memory of the host that will be moved from and to; all memory of a plan. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                   int on);
-/* Own points and local box of a rank; 0: it has none. */
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Does what arrives after so many quarter turns come from that other's array? With another sign? */
 DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
 DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+
+/* ---- boxes in arrays ---- */
+
+/* Own points and local box of a rank; 0: it has none. */
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* Where the box that begins at local point `at` lies in the array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                               dpari_hx_spot *p);
+
+/* ==== halo/halo_mem.h ==== */
+
+/* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
+
+/* One box of a field's memory, whichever it is, moved: done when this returns. */
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b);
+/* Memory of the host that will be moved from and to. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on);
+
+/* ==== halo/halo_open.h ==== */
+
+/* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
+
 /* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
  * says whether there are any. */
 DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why);
-/* Where the box that begins at local point `at` lies in the array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p);
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why);
 
 #endif /* DPAR_HALO_H */
 
@@ -534,90 +557,104 @@ DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32
 
 /* ==== halo/halo_plan.h ==== */
 
+/* Can this field go dim after dim? */
+DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
+/* Does it say strides of its own? */
+DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
+/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+/* The array as `rank` holds it; dense: when origin and strides are the defaults. */
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+/* Bytes in one piece. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type);
+
+/* Which of the two turns the exchange under way is. */
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x);
+/* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
+ * memory that this is in. */
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it);
+
+/* ==== halo/halo_mem.h ==== */
+
+/* The same of all memory of a plan. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 /* Of some items those in other memory are given, or taken; settle: that is done. */
 DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
-/* Memory of the host that will be moved from and to; all memory of a plan. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
-/* Where what is taken lies. */
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
-/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
-/* The array as `rank` holds it. */
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+
+/* ==== halo/halo_apart.h ==== */
+
+/* halo_apart - have two arrays of a plan an element in common? Private. */
+
 /* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
- * span: four a field, to work in. */
+ * span: four a field, where its parts begin and end. */
 DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                         const void *memory, int64_t bytes, dpar_why *why);
 DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                         int64_t *span, dpar_why *why);
-/* Can this field go dim after dim? */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* Bytes in one piece. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type);
-/* The copies of an item, adjoint ones for this op. */
+
+/* ==== halo/halo_walk.h ==== */
+
+/* halo_walk - the boxes that one step of an exchange moves for one field: the transfer lists of
+ * ../index/halo.h, made wider where a step takes halos along that steps before it have filled, and
+ * split where sums need not wait. Private. */
+
+typedef struct dpari_hx_walk {
+    dpar_halo_walk walk;
+    dpar_halo h;
+    int32_t rank, direction, moves;
+    int32_t dim;        /* -1: all at once */
+    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
+    int64_t own;        /* points between the two */
+    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+    int32_t splits;     /* are a rank's boxes to itself split? Then: */
+    int32_t own_first;  /* does this one come before peers'? */
+    int32_t side;       /* of the box that is being split; 0: none is */
+    dpar_box clear;     /* where no peer has added anything so far */
+    dpar_transfer rest; /* of that box */
+} dpari_hx_walk;
+
+/* What moves: halos, or shared points alone. */
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o);
+/* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
+DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                          const dpari_hx_step *step, int32_t direction,
+                                          int32_t moves, dpar_why *why);
+/* 1: *t is the next box, in the order in which its sums come. */
+DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+/* Items that a box makes. */
+DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+
+/* ==== halo/halo_prepare.h ==== */
+
+/* halo_prepare - how the items of a plan are copied: each one's loops, lists of the runs of small
+ * ones, two that are walked together. Private. */
+
+/* The copies of an item: giving; taking with `op`. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that come first, and of the others. */
+/* The lists of a step's S: of those that come first, and of the others. All lists. */
 DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
                                      int takes);
+DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x);
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it);
+/* Everything, for all items, once they are listed and places in memory are known. */
+DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x);
 
-/* ==== halo/halo_exchange.c ==== */
+/* ==== halo/halo_plan.c ==== */
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- fields -----------------------------------------------------------------------------------
+ */
 
-/* How large a plan is. */
-typedef struct dpari_hx_size {
-    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
-    int32_t fields, ranks, steps;
-    int32_t ordered; /* dim by dim */
-    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
-    int32_t forward; /* steps of a forward exchange */
-} dpari_hx_size;
-
-static int64_t dpari_hx_words(int32_t fields, int32_t steps)
+/* The table of a field; NULL: the host's memory. */
+DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
 {
-    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
+    return f->mem && f->mem->move ? f->mem : NULL;
 }
-
-static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
-{
-    dpari_room r;
-    dpar_halo_exchange none, *x;
-    int64_t i;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
-    x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
-    x->spot =
-        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
-                                           sizeof *x->record);
-    for (i = 0; i < z->peers; i++) {
-        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
-        if (memory) {
-            x->peer[i].flow = (dpari_hx_flow *)flow;
-            x->peer[i].at = (const unsigned char **)at;
-            x->peer[i].array = (dpari_hx_array *)array;
-        }
-    }
-    *bytes = r.used;
-    return (dpar_halo_exchange *)memory;
-}
-
-/* ---- fields ---------------------------------------------------------------------------------- */
 
 DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 {
@@ -674,7 +711,7 @@ DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, d
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
-static void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     dpar_box own, all;
     int64_t step = dpari_hx_components(f);
@@ -693,7 +730,7 @@ static void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t 
     }
 }
 
-static int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
 {
     int32_t d;
     for (d = 0; d < f->halo->grid.dims; d++) {
@@ -719,45 +756,6 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
     }
 }
 
-static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
-{
-    if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
-                              0);
-    }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_type(
-            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
-            f->wire, i, f->wire, 0, 0);
-    }
-    if (f->vector < 0 || f->vector > 2) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
-    }
-    if (f->vector && !dpar_type_reduces(f->type)) {
-        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
-                              dpar_type_name(f->type), 8, i, 0, 0, 0);
-    }
-    return DPAR_OK;
-}
-
-/* All ranks of the field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
-                                        dpar_why *why)
-{
-    const dpar_mesh *m = &h->grid.mesh;
-    int32_t k, last = -1;
-    for (k = 0; h->owner && k < m->size; k++) {
-        last = h->owner[k] > last ? h->owner[k] : last;
-    }
-    if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # is on ranks up to #, the communicator has # of them", i,
-                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
-    }
-    return DPAR_OK;
-}
-
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
 {
@@ -772,288 +770,331 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
            (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
-/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
-static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
-{
-    int32_t i;
-    for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_AT_CELLS) {
-            return 0;
-        }
-    }
-    for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
-            return 0;
-        }
-        if (h->grid.mesh.axis[i].size > 1) {
-            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
-        }
-    }
-    return 1;
-}
+/* ---- where boxes lie --------------------------------------------------------------------------
+ */
 
-/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
- * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
- * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
- * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
- * (64^3, 2 wide: 24 us, 27 so). */
-static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, int32_t *cut)
+/* The slab of the compact form that a box begins in; elements before it. */
+static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                         dpar_box *slab, int64_t *before)
 {
-    uint32_t meetings = 0;
-    int32_t i, corners = 0;
-    for (i = 0; i < n; i++) {
-        const dpar_halo *h = fields[i].halo;
-        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
-        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(h, &meetings)) {
-            return 0;
-        }
-    }
-    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+    dpar_box own, all;
+    int32_t n, d;
+    *before = 0;
+    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
         return 0;
     }
-    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
-        ++*cut;
-    }
-    return 1;
-}
-
-/* Has a compact form room for points that blocks share? A star's has no corners. */
-static int dpari_hx_can_share(const dpar_halo_field *f)
-{
-    int32_t d, between = 0;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_AT_CELLS;
-    }
-    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
-}
-
-static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_options *o, dpar_why *why)
-{
-    if (o->ordered && !dpari_hx_can_order(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
-                         "halos or edges without corners: it cannot be exchanged dim by dim",
-                         i, 0, 0, 0);
-    }
-    if (o->shared && !dpari_hx_can_share(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: the compact halos of a star have no place for corners that "
-                         "blocks share",
-                         i, 0, 0, 0);
-    }
-    return DPAR_OK;
-}
-
-/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
- * then far from 2^63. */
-static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
-{
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
-    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
-    const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way;
-    int32_t d;
-    if (component < -most || component > most ||
-        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
-        return 0;
-    }
-    for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->origin[d] : 0;
-        if (stride < -most || stride > most || origin < -most || origin > most ||
-            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
-                       stride < 0 ? -stride : stride, &way) ||
-            way > most || sum > most ||
-            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
-            return 0;
+    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+        int64_t points = 1;
+        int inside = 1;
+        for (d = 0; d < slab->dims; d++) {
+            slab->lo[d] -= all.lo[d];
+            slab->hi[d] -= all.lo[d];
+            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
+            points *= slab->hi[d] - slab->lo[d];
         }
-        sum += way;
+        if (inside) {
+            return 1;
+        }
+        *before += points * components;
     }
-    return sum <= most / unit;
+    return 0;
 }
 
-/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
- * that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+/* Where the box that begins at local point at[] lies in an array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                               dpari_hx_spot *p)
 {
-    const int32_t last = array->dims;
-    int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    const int32_t dims = a->h->grid.dims;
+    int32_t d, own = 1;
+    dpar_box slab;
+    int64_t step = components;
+    for (d = 0; d < dims; d++) {
+        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+    }
+    p->part = DPARI_HX_OWN;
+    p->at = 0;
+    p->stride[dims] = a->component;
+    if (a->compact && !own) {
+        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
+            p->part = -1; /* where a star has nothing */
+            return;
+        }
+        p->part = DPARI_HX_HALOS;
+        p->stride[dims] = 1;
+        for (d = dims - 1; d >= 0; d--) {
+            p->stride[d] = step;
+            p->at += (at[d] - slab.lo[d]) * step;
+            step *= slab.hi[d] - slab.lo[d];
+        }
+        return;
+    }
+    for (d = 0; d < dims; d++) {
+        p->stride[d] = a->stride[d];
+        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+    }
+}
+
+/* Bytes that lie in a row. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type)
+{
+    int64_t run = 1;
+    int32_t d = 0;
+    while (d < dims) {
+        for (d = 0; d < dims; d++) {
+            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
+                run *= extent[d];
+                break;
+            }
+        }
+    }
+    return run * dpar_type_bytes(type);
+}
+
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+{
+    return x->count & 1;
+}
+
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return x->part[it->mine] + it->mine_at;
+}
+
+/* The beginning of the memory where what is taken lies. */
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+    if (it->peer < 0) {
+        return x->part[it->theirs];
+    }
+    if (it->direct) {
+        return p->at[it->theirs];
+    }
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+}
+
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+}
+
+/* ==== halo/halo_apart.c ==== */
+
+/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
+ * as long as it does not take too long. */
+
+enum {
+    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+};
+
+/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+typedef struct dpari_hx_cells {
+    int64_t base, unit;
+    int32_t dims;
+    int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
+} dpari_hx_cells;
+
+/* The elements of a part of a field; 0: none. */
+static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
+                             dpari_hx_cells *g)
+{
+    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
     dpari_hx_array a;
-    dpari_hx_array_of(&a, f, rank);
-    dpari_hx_inside(f->halo, array);
-    while (left != 0) {
-        int64_t least = INT64_MAX, points = 1;
-        int32_t d, next = 0;
-        for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? a.stride[d] : a.component;
-            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
-                least = s < 0 ? -s : s;
-                next = d;
-            }
+    dpari_hx_spot spot;
+    dpar_box own, all, slab;
+    int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
+    int32_t d;
+    dpari_zero(g, sizeof *g);
+    g->unit = dpar_type_bytes(f->type);
+    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
+        return 0;
+    }
+    if (part == DPARI_HX_HALOS) {
+        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+            points += dpar_box_volume(&slab) * components;
         }
-        left &= ~((uint32_t)1 << next);
-        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
-        if (points > 1) {
-            if (least <= reach) {
-                return 1;
-            }
-            reach += (points - 1) * least;
+        g->base = (int64_t)(uintptr_t)f->halos;
+        g->dims = 1;
+        g->stride[0] = g->unit;
+        g->last[0] = points - 1;
+        return points > 0;
+    }
+    dpari_hx_array_of(&a, f, rank);
+    slab = all;
+    dpari_hx_inside(f->halo, &slab);
+    for (d = 0; d < dims; d++) {
+        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
+        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
+        if (!f->data || g->last[d] < 0) {
+            return 0;
+        }
+    }
+    dpari_hx_place(&a, at, components, &spot);
+    g->dims = dims + 1;
+    g->last[dims] = components - 1;
+    for (d = 0; d <= dims; d++) {
+        g->stride[d] = spot.stride[d] * g->unit;
+    }
+    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
+    return 1;
+}
+
+/* Where they begin and end. */
+static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+{
+    int32_t d;
+    span[0] = g->base;
+    span[1] = g->base + g->unit;
+    for (d = 0; d < g->dims; d++) {
+        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
+        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
+    }
+}
+
+/* Sums of step * t, least <= t <= most, steps descending. */
+typedef struct dpari_hx_sums {
+    int32_t n;
+    int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
+    int64_t low, high;                                             /* is one of them here? */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
+    int64_t left;                                                  /* tries */
+} dpari_hx_sums;
+
+static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+{
+    int32_t k = z->n, i;
+    if (least == most) { /* of one point */
+        return;
+    }
+    if (step < 0) {
+        dpari_hx_add_step(z, -step, -most, -least);
+        return;
+    }
+    while (k > 0 && z->step[k - 1] < step) {
+        k--;
+    }
+    if (k == 0 || z->step[k - 1] != step) {
+        for (i = z->n++; i > k; i--) {
+            z->step[i] = z->step[i - 1];
+            z->least[i] = z->least[i - 1];
+            z->most[i] = z->most[i - 1];
+        }
+        z->step[k] = step;
+        z->least[k] = z->most[k] = 0;
+        k++;
+    }
+    z->least[k - 1] += least;
+    z->most[k - 1] += most;
+}
+
+/* Is `sum` plus one over steps k and on between low and high? */
+static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+{
+    int64_t t, last;
+    if (k == z->n) {
+        return sum >= z->low && sum <= z->high;
+    }
+    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
+    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
+    for (; t <= last && z->left > 0; t++) {
+        z->left--;
+        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
+            return 1;
         }
     }
     return 0;
 }
 
-/* Are fields i and the one beside it what a pair is? */
-static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
-                                       dpar_why *why)
+/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
+ * is less than either's width. */
+static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
 {
-    const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
-    if (f->pair == 0) {
-        return DPAR_OK;
+    dpari_hx_sums z;
+    int32_t d;
+    int meet;
+    dpari_zero(&z, sizeof z);
+    for (d = 0; d < a->dims; d++) {
+        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
-                         n, f->pair, 0);
+    for (d = 0; d < b->dims; d++) {
+        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
     }
-    other = &fields[there];
-    if (!f->halo->cube || f->vector == 2) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-                         "#",
-                         i, f->vector, 0, 0);
+    for (d = z.n - 1; d > 0; d--) {
+        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
+        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
     }
-    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
-        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
-        dpari_hx_mem(f) != dpari_hx_mem(other)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fields # and # are a pair of different types, wires, components, vectors "
-                         "or memories",
-                         i < there ? i : there, i < there ? there : i, 0, 0);
+    z.low = 1 - b->unit;
+    z.high = a->unit - 1;
+    z.left = *left - DPARI_HX_PAIR;
+    meet = dpari_hx_meets(&z, 0, b->base - a->base);
+    *left = z.left;
+    return meet;
+}
+
+/* Do the parts p and q of the fields, two a field, meet? */
+static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
+                               int64_t *left)
+{
+    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
+    dpari_hx_cells a, b;
+    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
+           dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
+}
+
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why)
+{
+    dpari_hx_cells a, b;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p;
+    dpari_zero(&b, sizeof b);
+    b.base = (int64_t)(uintptr_t)memory;
+    b.unit = bytes;
+    for (p = 0; p < 2 * n; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
+            dpari_hx_cells_meet(&a, &b, &left)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field #: rank # has cells of it in the # bytes of the plan's memory",
+                             p / 2, rank, bytes, 0);
+        }
     }
     return DPAR_OK;
 }
 
-/* Points on faces of a cube's cells: pairs alone have them. */
-static int dpari_hx_needs_pair(const dpar_halo *h)
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why)
 {
-    const int32_t y = h->grid.dims - 2;
-    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+    dpari_hx_cells a;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p, q;
+    for (p = 0; p < 2 * n; p++) {
+        span[2 * p] = span[2 * p + 1] = 0;
+        if (dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a)) {
+            dpari_hx_span(&a, span + 2 * p);
+        }
+        for (q = 0; q < p && left > 0; q++) {
+            if (span[2 * p] >= span[2 * q + 1] || span[2 * q] >= span[2 * p + 1] ||
+                !dpari_hx_parts_meet(fields, rank, p, q, &left)) {
+                continue;
+            }
+            if (p / 2 == q / 2) {
+                return dpari_say(
+                    DPAR_E_ARG, why,
+                    "field #: its data and its halos have elements of rank # in common", p / 2,
+                    rank, 0, 0);
+            }
+            return dpari_say(DPAR_E_ARG, why,
+                             "fields # and # have elements of rank # in common: their memory "
+                             "begins # bytes apart",
+                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+        }
+    }
+    return DPAR_OK;
 }
 
-static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_options *o, dpar_why *why)
-{
-    dpar_box own, all;
-    dpar_status st;
-    if (!f->halo) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
-    }
-    st = dpar_halo_check(f->halo, why);
-    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpari_hx_check_ranks(c, f->halo, i, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
-            "DPAR_HALO_U and DPAR_HALO_V",
-            i, 0, 0, 0);
-    }
-    if ((f->vector == 2 && f->components != 2) ||
-        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
-                         "sphere turns pairs",
-                         i, f->vector, f->components, 0);
-    }
-    if (f->components < 0) {
-        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
-    }
-    if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
-                         f->components, 0, 0);
-    }
-    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
-                         0, 0, 0);
-    }
-    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
-                  : dpar_halo_box(f->halo, c->rank, &all)) &&
-        dpari_hx_overlaps(f, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: with these strides (of components: #) several points of rank # "
-                         "lie in one place",
-                         i, f->component_stride, c->rank, 0);
-    }
-    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
-    }
-    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
-                         0, 0);
-    }
-    return dpari_hx_check_way(f, i, o, why);
-}
-
-/* ---- the walk of a field in a step ----------------------------------------------------------- */
-
-/* Steps of `dims` dims: of a forward exchange, and of both. */
-static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
-{
-    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
-    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
-}
-
-/* Step i of a plan; -1: all at once. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
-{
-    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
-    dpari_hx_step p;
-    dpari_zero(&p, sizeof p);
-    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    p.number = z->ordered ? i : -1;
-    p.cut = z->cut;
-    p.line = i;
-    if (i >= 0 && z->cut >= 0) {
-        const int32_t k = i < others ? i : i - others - 1;
-        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
-        p.along = i >= z->forward ? DPARI_HX_WIDE
-                  : i == others   ? DPARI_HX_CUT
-                  : i < others    ? DPARI_HX_OWN_PLANES
-                                  : DPARI_HX_HALO_PLANES;
-        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
-        p.line = 0; /* ranks meet in one step of either */
-    }
-    return p;
-}
-
-typedef struct dpari_hx_walk {
-    dpar_halo_walk walk;
-    dpar_halo h;
-    int32_t rank, direction, moves;
-    int32_t dim;        /* -1: all at once */
-    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
-    int64_t own;        /* points between the two */
-    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* are a rank's boxes to itself split? Then: */
-    int32_t own_first;  /* does this one come before peers'? */
-    int32_t side;       /* of the box that is being split; 0: none is */
-    dpar_box clear;     /* where no peer has added anything so far */
-    dpar_transfer rest; /* of that box */
-} dpari_hx_walk;
+/* ==== halo/halo_walk.c ==== */
 
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
  * goes first, so that rows are whole when they go along the others. */
@@ -1083,7 +1124,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
 }
 
 /* What moves: halos, or shared points alone. */
-static int32_t dpari_hx_moves(const dpar_halo_options *o)
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
@@ -1112,9 +1153,9 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       const dpari_hx_step *step, int32_t direction, int32_t moves,
-                                       dpar_why *why)
+DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                          const dpari_hx_step *step, int32_t direction,
+                                          int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(w, sizeof *w);
@@ -1231,7 +1272,7 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 
 /* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
  * rank adds of its own need not wait for peers: it comes first. */
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
     w->own_first = 0;
     if (w->side == 0) {
@@ -1259,601 +1300,169 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 }
 
 /* Pairs that turn by one or three quarters go component by component: two items. */
-static int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
 {
     return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
 }
 
-/* Items and peers, at most. */
-static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
-{
-    dpari_hx_walk w;
-    dpar_transfer t;
-    dpar_status st = DPAR_OK;
-    int32_t i, direction, step, end, dims = 1;
-    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
-    dpari_zero(z, sizeof *z);
-    z->fields = n;
-    z->ranks = c->size;
-    z->cut = -1;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o, why);
-    }
-    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
-    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
-        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
-    }
-    dpari_hx_count_steps(z, dims);
-    end = z->ordered ? z->steps : 0;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_pair(fields, n, i, why);
-    }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        for (step = first; step < end; step++) {
-            const dpari_hx_step p = dpari_hx_step_of(z, step);
-            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
-                                                        dpari_hx_moves(o), why);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items += dpari_hx_parts(&fields[i], &t);
-                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
-                    z->peers += t.peer != c->rank;
-                }
-                st = walks == DPAR_DONE ? DPAR_OK : walks;
-            }
-        }
-    }
-    z->peers = dpari_least(z->peers, c->size);
-    return st;
-}
+/* ==== halo/halo_mem.c ==== */
 
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
-{
-    if (!fields) {
-        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
-    }
-    if (n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
-    }
-    if (o->shared && o->ordered) {
-        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
-    }
-    if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
-                         o->ordered, o->shared, o->timers, 0);
-    }
-    if (o->node && o->node->size > c->size) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "options.node has # ranks, more than the # of the communicator: it is some "
-            "of these",
-            o->node->size, c->size, 0, 0);
-    }
-    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
-        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
-                         o->way, o->run_bytes, o->tag, 0);
-    }
-    return dpari_hx_measure(c, fields, n, o, z, why);
-}
+/* Fields in memory that the CPU does not reach: their boxes, in batches. */
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
-                                              int64_t *bytes, dpar_why *why)
+/* One box, here or there, done when this returns. */
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
 {
-    dpar_halo_options o;
-    dpari_hx_size z;
+    const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    if (!m) {
+        return dpar_mem_move_box(box);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, bytes);
-    }
-    return st;
+    st = m->move(m->ctx, box, 1);
+    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------
- */
-
-static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+/* The box of an item in this rank's array and, densely and as it is, in other memory. */
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b)
 {
-    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
-    if (v->kernel != 0) {
-        dpari_fact(g, "halo.window[#].stride", d, v->stride);
-        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
-        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
-        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
-        dpari_fact(g, "halo.window[#].kind", d, v->kind);
-        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
-        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
-    }
-}
-
-static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
-{
-    const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_SHARD;
-    uint64_t h = 1;
-    int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
-        h = dpari_hash(h, p->cuts[k]);
-    }
-    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
-    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
-    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
-    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
-    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
-    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
-    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
-    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
-    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
-}
-
-/* Whose points, how wide, over which ends. */
-static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
-{
-    const int bends = h->folds || h->poles;
-    uint64_t owners = 1;
+    unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
-    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
-        dpari_fact(g, "halo.low[#]", d, h->low[d]);
-        dpari_fact(g, "halo.high[#]", d, h->high[d]);
-        dpari_fact(g, "halo.points[#]", d, h->points[d]);
-        dpari_hx_state_window(g, &h->window[d], d);
-    }
-    dpari_fact(g, "halo.shape", 0, h->shape);
-    dpari_fact(g, "halo.periodic", 0, h->periodic);
-    dpari_fact(g, "halo.folds", 0, h->folds);
-    dpari_fact(g, "halo.poles", 0, h->poles);
-    dpari_fact(g, "halo.cube", 0, h->cube);
-    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
-    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
-    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
-    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
-    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
-    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
-    for (d = 0; d < h->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(g, &h->grid, d);
-    }
-    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, h->owner[d]);
-    }
-    dpari_fact_hash(g, "halo.owner", 0, owners);
-    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
-}
-
-/* What all ranks must give alike. */
-typedef struct dpari_hx_given {
-    const dpar_halo_field *fields;
-    const dpar_halo_options *options;
-    int32_t n;
-} dpari_hx_given;
-
-static void dpari_hx_state(dpari_facts *g, const void *given)
-{
-    const dpari_hx_given *all = (const dpari_hx_given *)given;
-    const dpar_halo_options *o = all->options;
-    int32_t i;
-    dpari_fact(g, "the number of fields", 0, all->n);
-    dpari_fact(g, "options.way", 0, o->way);
-    dpari_fact(g, "options.ordered", 0, o->ordered);
-    dpari_fact(g, "options.shared", 0, o->shared);
-    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
-    dpari_fact(g, "options.tag", 0, o->tag);
-    g->of = "field #: ";
-    for (i = 0; i < all->n; i++) {
-        const dpar_halo_field *f = &all->fields[i];
-        g->of_index = i;
-        dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
-        dpari_fact(g, "components", 0, dpari_hx_components(f));
-        dpari_fact(g, "vector", 0, f->vector);
-        dpari_fact(g, "pair", 0, f->pair);
-        dpari_hx_state_halo(g, f->halo);
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->op = DPAR_COPY;
+    b->dims = it->dims;
+    b->to = back ? mine : dense;
+    b->from = back ? dense : mine;
+    for (d = 0; d < it->dims; d++) {
+        b->extent[d] = it->extent[d];
+        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
+        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
     }
 }
 
-/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
- * alone. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
+                            dpar_mem_box *b)
 {
-    int32_t all = 0;
-    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
-    }
-    if (!all) {
-        z->ordered = 0;
-        z->cut = -1;
-        dpari_hx_count_steps(z, 1);
-    }
-    return DPAR_OK;
-}
-
-/* Each peer's record for this rank in place of this rank's for it. */
-static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
-{
-    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
-    dpar_status s;
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
-        dpari_zero(in, sizeof *in);
-        in->kind = DPAR_RECV;
-        in->type = DPAR_I64;
-        in->root = x->peer[i].rank;
-        in->tag = x->options.tag;
-        in->count = words;
-        *out = *in;
-        out->kind = DPAR_SEND;
-        in->out = x->record + i * words;
-        out->in = x->record + side + i * words;
-    }
-    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
-    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
-}
-
-static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
-{
-    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
-}
-
-/* ---- peers ------------------------------------------------------------------------------------
- */
-
-static void dpari_hx_mark_peers(dpar_halo_exchange *x)
-{
-    dpari_hx_walk w;
-    dpar_transfer t;
-    int32_t i, direction, s;
-    for (i = 0; i < x->fields; i++) {
-        for (s = 0; s < x->steps; s++) {
-            for (direction = 0; direction < 2; direction++) {
-                dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
-                                        dpari_hx_moves(&x->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    x->peer_of[t.peer] = 1;
-                }
-            }
-        }
-    }
-    x->peer_of[x->rank] = 0;
-    for (i = 0; i < x->c->size; i++) {
-        if (x->peer_of[i]) {
-            x->peer[x->peers].rank = i;
-            x->peer[x->peers].world = -1;
-            x->peer_of[i] = ++x->peers;
-        }
-    }
-}
-
-/* What nobody else is likely to say of itself: ranks of options.node that are of another
- * communicator have numbers of peers, too. */
-static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
-{
-    const double now = dpari_os_now();
-    int64_t bits = 0;
-    dpari_kern_copy(&bits, &now, sizeof now, 0);
-    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
-}
-
-/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
-{
-    const dpari_group *g = dpari_group_of(x->node);
-    const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
-    if (!x->world) {
-        return DPAR_OK;
-    }
-    if (apart) {
-        dpar_status st;
-        x->mark = own[1] = dpari_hx_mark(x);
-        own[0] = x->rank;
-        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
-        if (st != DPAR_OK) {
-            return st;
-        }
-    }
-    for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[2 * i] : i;
-        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
-            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
-{
-    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
-    dpar_status st;
-    int32_t i, f, d;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *a = &x->array[f];
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = a->origin[d];
-                r[DPAR_MAX_DIMS + d] = a->stride[d];
-            }
-            r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
-                                       32 * (int64_t)x->mark;
-        }
-    }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        const int64_t *r = x->record + i * words;
-        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *a = &x->peer[i].array[f];
-            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                a->origin[d] = r[d];
-                a->stride[d] = r[DPAR_MAX_DIMS + d];
-            }
-            a->component = r[2 * DPAR_MAX_DIMS];
-            a->compact = (int32_t)(bits & 1);
-            a->reach[0] = (int32_t)(bits >> 1 & 1);
-            a->reach[1] = (int32_t)(bits >> 2 & 1);
-            a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
-                /* the other does not think so, or is somebody else: options.node is lame */
-                x->peer[i].world = -1;
-            }
-        }
-    }
-    return st;
-}
-
-/* ---- items ------------------------------------------------------------------------------------
- */
-
-/* The slab of the compact form that a box begins in; elements before it. */
-static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                         dpar_box *slab, int64_t *before)
-{
-    dpar_box own, all;
-    int32_t n, d;
-    *before = 0;
-    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
-        return 0;
-    }
-    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
-        int64_t points = 1;
-        int inside = 1;
-        for (d = 0; d < slab->dims; d++) {
-            slab->lo[d] -= all.lo[d];
-            slab->hi[d] -= all.lo[d];
-            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
-            points *= slab->hi[d] - slab->lo[d];
-        }
-        if (inside) {
-            return 1;
-        }
-        *before += points * components;
-    }
-    return 0;
-}
-
-/* Where the box that begins at local point at[] lies in an array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p)
-{
-    const int32_t dims = a->h->grid.dims;
-    int32_t d, own = 1;
-    dpar_box slab;
-    int64_t step = components;
-    for (d = 0; d < dims; d++) {
-        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
-    }
-    p->part = DPARI_HX_OWN;
-    p->at = 0;
-    p->stride[dims] = a->component;
-    if (a->compact && !own) {
-        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
-            p->part = -1; /* where a star has nothing */
-            return;
-        }
-        p->part = DPARI_HX_HALOS;
-        p->stride[dims] = 1;
-        for (d = dims - 1; d >= 0; d--) {
-            p->stride[d] = step;
-            p->at += (at[d] - slab.lo[d]) * step;
-            step *= slab.hi[d] - slab.lo[d];
-        }
+    const dpar_halo_field *f = &x->field[it->field];
+    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    int32_t d;
+    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
+    b->through = dpari_hx_wire(f);
+    if (!takes) {
+        b->to_type = dpari_hx_wire(f);
+        b->clear = adjoint;
         return;
     }
-    for (d = 0; d < dims; d++) {
-        p->stride[d] = a->stride[d];
-        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
+    b->op = adjoint ? x->op : DPAR_COPY;
+    b->negate = it->negate;
+    b->clear = adjoint && it->peer < 0;
+    for (d = 0; d < it->dims && it->direct; d++) {
+        b->from_stride[d] = it->other_step[d];
     }
 }
 
-/* Bytes that lie in a row. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type)
+static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
 {
-    int64_t run = 1;
-    int32_t d = 0;
-    while (d < dims) {
-        for (d = 0; d < dims; d++) {
-            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
-                run *= extent[d];
-                break;
-            }
+    x->moved = x->moved == DPAR_OK ? st : x->moved;
+}
+
+/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
+ * goes wrong is heard at the next dpari_hx_settle. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+{
+    const dpar_mem *of = NULL;
+    int32_t boxes = 0;
+    int64_t k;
+    for (k = first; k <= first + n; k++) {
+        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
+        if (it && (!m || (!takes && !it->packs))) {
+            continue;
+        }
+        if (m != of && boxes > 0) {
+            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            boxes = 0;
+        }
+        of = m;
+        if (it) {
+            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
         }
     }
-    return run * dpar_type_bytes(type);
 }
 
-/* The steps of the message: the owner's array, closed up. */
-static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+/* Is an earlier field in the same memory? */
+static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
 {
-    int32_t done = 0, d, k;
-    int64_t step = 1;
-    for (k = 0; k < it->dims; k++) {
-        int32_t best = -1;
-        for (d = it->dims - 1; d >= 0; d--) {
-            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
-            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
-            if (!(done >> d & 1) && (best < 0 || a < b)) {
-                best = d;
-            }
-        }
-        done |= 1 << best;
-        it->dense[best] = step;
-        step *= it->extent[best];
+    int32_t i;
+    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
     }
-    it->elements = step;
+    return i < f;
 }
 
-/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
- * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
- * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
- * without, 58 packed; boxes of 128 KiB take longer packed). */
-static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *p,
-                              const dpari_hx_item *it, int32_t world)
+/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 {
-    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
-    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
-    const int packs =
-        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
-                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
-}
-
-/* The receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
-{
-    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
-}
-
-/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
-static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
-{
-    int64_t stride[DPAR_MAX_DIMS];
-    int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        stride[d] = p->stride[d];
-        if (t->flip >> d & 1u) {
-            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
-            stride[d] = -stride[d];
+    dpar_status st = x->moved;
+    dpar_why why;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && m->wait && !dpari_hx_again(x, i)) {
+            const dpar_status s = m->wait(m->ctx);
+            st = st == DPAR_OK ? s : st;
         }
     }
-    for (d = 0; d < t->dims; d++) {
-        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
+                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        dpar_comm_abort(x->c, st, why.text);
+        if (x->node != x->c) {
+            dpar_comm_abort(x->node, st, why.text);
+        }
     }
+    return st;
 }
 
-/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
- * by 3: (v, -u). */
-static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
-                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on)
 {
-    sender->at += (1 - k) * sender->stride[t->dims];
-    receiver->at += k * receiver->stride[t->dims];
-    it->extent[t->dims] = 1;
-    it->negate = (t->turn == 1) == (k == 0);
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && !dpari_hx_again(x, i)) {
+            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
+                                  : m->unpin ? m->unpin(m->ctx, memory)
+                                             : DPAR_OK;
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    return st;
 }
 
-/* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+/* The same of all memory of a plan: its own, and what peers pack for it. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
 {
-    int64_t rows = 1;
-    int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    int32_t i;
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const dpari_hx_peer *p = &x->peer[i];
+        if (p->world >= 0 && p->staging) {
+            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+        }
     }
-    return rows;
+    return st;
 }
 
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-static int32_t dpari_hx_row_of(const dpari_hx_item *it)
-{
-    int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
-    }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
-}
+/* ==== halo/halo_prepare.c ==== */
 
-/* Does forward ask for the ends of the rows that peers read? */
-static int dpari_hx_asks(const dpar_halo_exchange *x)
-{
-    const dpari_hx_step *last = &x->step[x->forward - 1];
-    const int64_t end = last->s + last->s_items;
-    int64_t k, rows = 0;
-    for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
-    }
-    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
-}
-
-/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends, int32_t k)
-{
-    const dpar_halo_field *f = &x->field[field];
-    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
-                                                       : field; /* whose array is its sender's */
-    const int32_t here = sends ? owner : field, there = sends ? field : owner;
-    const dpari_hx_array *mine = &x->array[here];
-    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    dpari_hx_spot a, b;
-    int32_t d;
-    dpari_zero(it, sizeof *it);
-    it->field = field;
-    it->peer = peer;
-    it->dims = t->dims + 1;
-    it->negate = dpari_hx_negates(f, t->turn);
-    for (d = 0; d < t->dims; d++) {
-        it->extent[d] = t->extent[d];
-        it->local[d] = t->mine[d];
-        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
-    }
-    it->here[t->dims] = t->dims;
-    it->flip = sends ? 0 : t->flip;
-    it->extent[t->dims] = components;
-    dpari_hx_place(mine, t->mine, components, &a);
-    dpari_hx_place(theirs, t->theirs, components, &b);
-    dpari_hx_turn(t, sends ? &b : &a);
-    if (dpari_hx_parts(f, t) > 1) {
-        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
-    }
-    it->mine = 2 * here + a.part;
-    it->theirs = 2 * there + b.part;
-    it->mine_at = a.at * bytes;
-    it->theirs_at = b.at * bytes;
-    for (d = 0; d < it->dims; d++) {
-        it->own_step[d] = a.stride[d];
-        it->other_step[d] = b.stride[d];
-    }
-    dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
-    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
-}
+/* ---- loops ------------------------------------------------------------------------------------
+ */
 
 /* Its loops: giving, taking with `op`. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
@@ -1894,265 +1503,6 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.to_type = wire;
     p.from_type = f->type;
     dpari_stride_prepare(&it->give, &p);
-}
-
-/* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
-{
-    const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
-    return at;
-}
-
-static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
-{
-    dpari_hx_flow *w;
-    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
-    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
-    const int32_t modes = x->step[s].modes;
-    int32_t d;
-    if (it->peer < 0) {
-        return;
-    }
-    w = &x->peer[it->peer].flow[s];
-    for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
-    }
-    if (modes >> give & 1 && it->packs) {
-        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
-    }
-    if (modes >> take & 1 && !it->direct) {
-        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
-    }
-    w->out_direct[give] += modes >> give & 1 && !it->packs;
-    w->in_direct[take] += modes >> take & 1 && it->direct;
-}
-
-/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
-static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
-{
-    dpari_hx_step *p = &x->step[s];
-    dpari_hx_walk w;
-    dpar_transfer t;
-    int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&w, &t)) {
-            dpari_hx_flow *flow =
-                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
-            int64_t *n = flow ? &flow->boxes : &p->self;
-            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
-                if (fill) {
-                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
-                    dpari_hx_fill(x, it, i, &t, 0, k);
-                    dpari_hx_count_in(x, it, s, 0);
-                }
-            }
-        }
-    }
-}
-
-/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
-{
-    dpari_hx_walk w;
-    dpar_transfer t;
-    int32_t i, k;
-    for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
-                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&w, &t)) {
-            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
-                 k++, at++) {
-                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
-                dpari_hx_count_in(x, &x->item[at], s, 1);
-                if (t.peer != x->rank) {
-                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
-                }
-            }
-        }
-    }
-    return at;
-}
-
-/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
-static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
-{
-    dpari_hx_step *p = &x->step[s];
-    int32_t i;
-    p->r = at;
-    dpari_hx_list_receives(x, s, 0);
-    at += p->self;
-    p->self = 0;
-    for (i = 0; i < x->peers; i++) {
-        x->peer[i].flow[s].first = at;
-        at += x->peer[i].flow[s].boxes;
-        x->peer[i].flow[s].boxes = 0;
-    }
-    dpari_hx_list_receives(x, s, 1);
-    p->r_items = at - p->r;
-    p->s = at;
-    at = dpari_hx_list_sends(x, s, at, 1);
-    p->own_first = at - p->s;
-    at = dpari_hx_list_sends(x, s, at, 0);
-    p->s_items = at - p->s;
-    return at;
-}
-
-/* Steps of both modes that have one line pack into the same memory: those who have read it in
- * either mode must be done with it. */
-static void dpari_hx_mark_packed(dpar_halo_exchange *x)
-{
-    int32_t s, t, i;
-    for (s = 0; s < x->steps; s++) {
-        for (t = 0; t < x->steps; t++) {
-            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
-                const dpari_hx_flow *w = &x->peer[i].flow[t];
-                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
-            }
-        }
-    }
-}
-
-/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
- * comes by messages. */
-static void dpari_hx_flows(dpar_halo_exchange *x)
-{
-    int32_t s, i, mode;
-    int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < x->steps; s++) {
-        if (s == x->forward) { /* the same memory again for the adjoint's steps */
-            gives = comes = 0;
-        }
-        x->step[s].alone = !x->elsewhere;
-        for (i = 0; i < x->peers; i++) {
-            dpari_hx_flow *w = &x->peer[i].flow[s];
-            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
-            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
-            for (mode = 0; mode < 2; mode++) {
-                w->out_at[mode] = gives;
-                w->in_at[mode] = comes;
-                x->lends[mode] |= w->out_direct[mode] > 0;
-            }
-            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
-            x->step[s].alone &= w->boxes + w->sends == 0;
-            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
-        }
-        x->turn = dpari_most(x->turn, gives);
-        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
-    }
-    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
-        const dpar_halo_field *f = &x->field[x->item[k].field];
-        if (dpari_hx_mem(f)) {
-            x->look_bytes =
-                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
-        }
-    }
-}
-
-/* ---- planning ---------------------------------------------------------------------------------
- */
-
-static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
-{
-    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-}
-
-/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
-static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
-{
-    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
-    dpar_comm *of = x->world ? x->node : x->c;
-    void *memory = NULL;
-    dpar_status st;
-    int32_t i;
-    x->in_order = !x->world && x->c->mem != NULL;
-    for (i = 0; i < x->fields && x->in_order; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field # of rank # is not in the memory of its communicator", i,
-                             x->rank, 0, 0);
-        }
-    }
-    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
-    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
-    if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
-    }
-    x->memory = (unsigned char *)memory;
-    x->line = (dpari_hx_line *)memory;
-    x->refs = (uint64_t *)(void *)(x->memory + lines);
-    x->staging = x->memory + lines + refs;
-    x->arrivals = x->staging + 2 * x->turn;
-    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
-    return DPAR_OK;
-}
-
-/* Where the parts of field f are, for this rank and, as refs, for its peers. */
-static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
-{
-    const dpar_halo_field *field = &x->field[f];
-    x->part[2 * f] = (unsigned char *)field->data;
-    x->part[2 * f + 1] = (unsigned char *)field->halos;
-    if (x->world) {
-        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
-        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
-    }
-}
-
-/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
-{
-    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
-    dpar_status st;
-    int32_t i, s;
-    for (i = 0; i < x->peers; i++) {
-        int64_t *r = dpari_hx_to_peer(x, i, words);
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            const dpari_hx_flow *w = &x->peer[i].flow[s];
-            r[0] = (int64_t)w->hash[1];
-            r[1] = (int64_t)w->hash[0];
-            r[2] = w->out_at[0];
-            r[3] = w->out_bytes[0];
-            r[4] = w->out_bytes[1];
-            r[5] = x->turn;
-            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = 0;
-        }
-    }
-    st = dpari_hx_swap(x, words);
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        dpari_hx_peer *p = &x->peer[i];
-        const int64_t *r = x->record + i * words;
-        if (p->world >= 0) {
-            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
-            p->line = (dpari_hx_line *)(void *)memory;
-            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
-            p->staging = memory + (x->staging - x->memory);
-            p->turn = r[5];
-        }
-        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *w = &p->flow[s];
-            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
-                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks # and # do not agree on what goes between them: different "
-                                 "grids",
-                                 x->rank, p->rank, 0, 0);
-            }
-            if (p->world >= 0) {
-                w->in_at[0] = w->in_at[1] = r[2];
-            }
-        }
-    }
-    return st;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -2254,7 +1604,7 @@ DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx
     dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
-static void dpari_hx_gather_all(dpar_halo_exchange *x)
+DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
@@ -2265,6 +1615,9 @@ static void dpari_hx_gather_all(dpar_halo_exchange *x)
         }
     }
 }
+
+/* ---- items that go together -------------------------------------------------------------------
+ */
 
 /* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
  */
@@ -2371,8 +1724,48 @@ static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
     }
 }
 
-/* hash[0] is of R: what one receives the other sends. */
-static void dpari_hx_finish_items(dpar_halo_exchange *x)
+/* ---- rows whose ends are asked for ------------------------------------------------------------
+ */
+
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+    }
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
@@ -2397,311 +1790,6 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
     dpari_hx_gather_all(x);
     x->asks = dpari_hx_asks(x);
     x->prepared = DPAR_SUM;
-}
-
-static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
-{
-    const dpar_status st = dpari_hx_pin_all(x, 1);
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
-                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
-}
-
-static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
-{
-    int32_t i, s;
-    int64_t at = 0;
-    dpar_status st = dpari_hx_find_node(x);
-    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
-    if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
-    }
-    for (s = 0; s < x->steps; s++) {
-        at = dpari_hx_list(x, s, at);
-    }
-    dpari_hx_flows(x);
-    dpari_hx_mark_packed(x);
-    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
-    if (st == DPAR_OK) {
-        for (i = 0; i < x->fields; i++) {
-            dpari_hx_bind_field(x, i);
-        }
-        x->version = 1;
-        for (s = 0; s < x->steps && x->world; s++) {
-            x->line[s].version = 1;
-        }
-        st = dpari_hx_swap_places(x, why);
-        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
-    }
-    if (st != DPAR_OK) {
-        if (x->memory) {
-            (void)dpari_hx_pin_all(x, 0);
-            dpar_comm_release(x->world ? x->node : x->c, x->memory);
-        }
-        return st;
-    }
-    dpari_hx_finish_items(x);
-    return DPAR_OK;
-}
-
-/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
- * that is asked for, and else none. */
-static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
-{
-    const int32_t way = x->options.way;
-    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
-    int32_t i;
-    for (i = 0; i < x->fields; i++) {
-        const dpar_halo_field *f = &x->field[i];
-        dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
-                               (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] =
-            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
-    }
-}
-
-/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
-static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
-                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
-{
-    int64_t within;
-    int32_t p;
-    for (p = 0; p < 2 * n && w; p++) {
-        if (!dpari_hx_mem(&fields[p / 2]) &&
-            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "field #: its elements on rank # take # bytes from the first to the "
-                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
-                "lies: # bytes)",
-                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
-static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
-                                         const dpar_comm *node, const dpari_hx_size *z,
-                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
-{
-    int64_t need = 0, *span;
-    dpar_status st;
-    (void)dpari_hx_layout(z, NULL, &need);
-    if (!memory) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
-    }
-    if (bytes < need || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(
-            DPAR_E_ROOM, why,
-            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
-            "# modulo 64",
-            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
-    }
-    if (later) {
-        return DPAR_OK;
-    }
-    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    span = dpari_hx_layout(z, memory, &need)->span;
-    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
-    return st != DPAR_OK
-               ? st
-               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
-}
-
-DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why)
-{
-    dpar_halo_exchange *x;
-    dpar_halo_options o;
-    dpari_hx_given given;
-    dpari_hx_size z;
-    int64_t need = 0;
-    int32_t i;
-    dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
-    }
-    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
-              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK
-             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
-             : st;
-    given.fields = fields;
-    given.options = &o;
-    given.n = n;
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
-    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpari_hx_layout(&z, NULL, &need);
-    dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(&z, memory, &need);
-    x->c = c;
-    x->node = o.node ? o.node : c;
-    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->options = o;
-    x->rank = c->rank;
-    x->wide = dpari_os_wide();
-    x->fields = n;
-    x->steps = z.steps;
-    x->items = z.items;
-    for (i = 0; i < n; i++) {
-        x->field[i] = fields[i];
-        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
-    }
-    for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(&z, i);
-    }
-    x->forward = z.forward;
-    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
-    dpari_hx_own_arrays(x, later);
-    dpari_hx_mark_peers(x);
-    st = dpari_hx_plan(x, why);
-    if (st == DPAR_OK) {
-        *plan = x;
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why)
-{
-    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
-}
-
-DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
-                                             void *halos)
-{
-    dpari_hx_array *a;
-    int32_t s;
-    if (!x) {
-        return DPAR_E_ARG;
-    }
-    if (f < 0 || f >= x->fields || x->active) {
-        return dpari_say(DPAR_E_ARG, &x->c->why,
-                         "bind of field #: there are # of them, # exchanges have not ended", f,
-                         x->fields, x->active, 0);
-    }
-    if ((data != NULL) != (x->part[2 * f] != NULL) ||
-        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_say(
-            DPAR_E_ARG, &x->c->why,
-            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
-            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-            (data != NULL) + 2 * (halos != NULL), 0);
-    }
-    a = &x->array[f];
-    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
-        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
-        return dpari_say(DPAR_E_ARG, &x->c->why,
-                         "field #: it was planned in memory of dpar_comm_alloc, where peers may "
-                         "read it; this is none",
-                         f, 0, 0, 0);
-    }
-    x->field[f].data = data;
-    x->field[f].halos = halos;
-    dpari_hx_bind_field(x, f);
-    if (!x->bound) {
-        x->bound = 1;
-        dpari_hx_gather_all(x);
-    }
-    x->version++;
-    for (s = 0; s < x->steps && x->world; s++) {
-        x->line[s].version = x->version;
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
-{
-    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
-}
-
-/* ---- the same array, less wide ----------------------------------------------------------------
- */
-
-/* Why the narrower halo is none of this field's; NULL: it is. */
-static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
-{
-    const dpar_halo *wide = f->halo;
-    int32_t d;
-    if (f->halos) {
-        return "halos beside the block are as wide as the plan: give the narrower plan its own";
-    }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
-        return "the narrower halo is on another grid, mesh or owners";
-    }
-    for (d = 0; d < wide->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
-            return "the narrower halo is on a grid of another size";
-        }
-        if (h->points[d] != wide->points[d]) {
-            return "the narrower halo is on other points";
-        }
-    }
-    return NULL;
-}
-
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why)
-{
-    dpari_hx_array a;
-    dpar_halo_field to;
-    dpar_box own[2], all[2];
-    const char *no;
-    dpar_status st;
-    int32_t d;
-    if (!field || !field->halo || !halo || !narrower) {
-        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
-                         0, 0, 0, 0);
-    }
-    st = dpar_halo_check(field->halo, why);
-    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    no = dpari_hx_not_inside(field, halo);
-    if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
-    }
-    to = *field;
-    to.halo = halo;
-    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
-        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
-            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
-                             0);
-        }
-        dpari_hx_array_of(&a, field, rank);
-        for (d = 0; d < halo->grid.dims; d++) {
-            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
-                return dpari_say(DPAR_E_RANGE, why,
-                                 "dim #: widths of # and # do not lie in the array of rank #", d,
-                                 halo->low[d], halo->high[d], rank);
-            }
-            to.stride[d] = a.stride[d];
-            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
-        }
-        to.component_stride = a.component;
-    }
-    *narrower = to;
-    return DPAR_OK;
 }
 
 /* ==== halo/halo_run.c ==== */
@@ -2924,34 +2012,6 @@ enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPAR
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
-}
-
-static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
-{
-    return x->count & 1;
-}
-
-static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return x->part[it->mine] + it->mine_at;
-}
-
-/* The beginning of the memory where what is taken lies. */
-static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
-    }
-    if (it->direct) {
-        return p->at[it->theirs];
-    }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
-}
-
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
 
 /* The lines where the rows of a box begin and end. */
@@ -3487,6 +2547,13 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
     return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
 }
 
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+}
+
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
 {
     dpar_status st;
@@ -3582,218 +2649,1403 @@ DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
     return peer >= 0 || t->pieces > 0;
 }
 
-/* ==== halo/halo_apart.c ==== */
+/* ==== halo/halo_exchange.c ==== */
 
-/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
- * as long as it does not take too long. */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-enum {
-    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
-};
+/* How large a plan is. */
+typedef struct dpari_hx_size {
+    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* dim by dim */
+    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
+    int32_t forward; /* steps of a forward exchange */
+} dpari_hx_size;
 
-/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
-typedef struct dpari_hx_cells {
-    int64_t base, unit;
-    int32_t dims;
-    int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
-} dpari_hx_cells;
-
-/* The elements of a part of a field; 0: none. */
-static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
-                             dpari_hx_cells *g)
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
-    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
-    dpari_hx_array a;
-    dpari_hx_spot spot;
-    dpar_box own, all, slab;
-    int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
-    int32_t d;
-    dpari_zero(g, sizeof *g);
-    g->unit = dpar_type_bytes(f->type);
-    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
-        return 0;
-    }
-    if (part == DPARI_HX_HALOS) {
-        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
-            points += dpar_box_volume(&slab) * components;
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
+}
+
+static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    dpar_halo_exchange none, *x;
+    int64_t i;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
+    x = memory ? x : &none;
+    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
+    x->spot =
+        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
+                                           sizeof *x->record);
+    for (i = 0; i < z->peers; i++) {
+        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+        if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
+            x->peer[i].at = (const unsigned char **)at;
+            x->peer[i].array = (dpari_hx_array *)array;
         }
-        g->base = (int64_t)(uintptr_t)f->halos;
-        g->dims = 1;
-        g->stride[0] = g->unit;
-        g->last[0] = points - 1;
-        return points > 0;
     }
-    dpari_hx_array_of(&a, f, rank);
-    slab = all;
-    dpari_hx_inside(f->halo, &slab);
-    for (d = 0; d < dims; d++) {
-        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
-        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
-        if (!f->data || g->last[d] < 0) {
+    *bytes = r.used;
+    return (dpar_halo_exchange *)memory;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+{
+    if (dpar_type_bytes(f->type) == 0) {
+        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
+                              0);
+    }
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_type(
+            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
+            f->wire, i, f->wire, 0, 0);
+    }
+    if (f->vector < 0 || f->vector > 2) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
+    }
+    if (f->vector && !dpar_type_reduces(f->type)) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
+                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* All ranks of the field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t k, last = -1;
+    for (k = 0; h->owner && k < m->size; k++) {
+        last = h->owner[k] > last ? h->owner[k] : last;
+    }
+    if ((h->owner && last >= c->size) ||
+        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks up to #, the communicator has # of them", i,
+                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < h->grid.dims; i++) {
+        if (h->points[i] != DPAR_AT_CELLS) {
             return 0;
         }
     }
-    dpari_hx_place(&a, at, components, &spot);
-    g->dims = dims + 1;
-    g->last[dims] = components - 1;
-    for (d = 0; d <= dims; d++) {
-        g->stride[d] = spot.stride[d] * g->unit;
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+            return 0;
+        }
+        if (h->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        }
     }
-    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
     return 1;
 }
 
-/* Where they begin and end. */
-static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
+ * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
+ * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
+ * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
+ * (64^3, 2 wide: 24 us, 27 so). */
+static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, int32_t *cut)
 {
-    int32_t d;
-    span[0] = g->base;
-    span[1] = g->base + g->unit;
-    for (d = 0; d < g->dims; d++) {
-        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
-        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
-    }
-}
-
-/* Sums of step * t, least <= t <= most, steps descending. */
-typedef struct dpari_hx_sums {
-    int32_t n;
-    int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* is one of them here? */
-    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
-    int64_t left;                                                  /* tries */
-} dpari_hx_sums;
-
-static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
-{
-    int32_t k = z->n, i;
-    if (least == most) { /* of one point */
-        return;
-    }
-    if (step < 0) {
-        dpari_hx_add_step(z, -step, -most, -least);
-        return;
-    }
-    while (k > 0 && z->step[k - 1] < step) {
-        k--;
-    }
-    if (k == 0 || z->step[k - 1] != step) {
-        for (i = z->n++; i > k; i--) {
-            z->step[i] = z->step[i - 1];
-            z->least[i] = z->least[i - 1];
-            z->most[i] = z->most[i - 1];
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < n; i++) {
+        const dpar_halo *h = fields[i].halo;
+        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+            !dpari_hx_meetings(h, &meetings)) {
+            return 0;
         }
-        z->step[k] = step;
-        z->least[k] = z->most[k] = 0;
-        k++;
     }
-    z->least[k - 1] += least;
-    z->most[k - 1] += most;
+    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
+        ++*cut;
+    }
+    return 1;
 }
 
-/* Is `sum` plus one over steps k and on between low and high? */
-static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+/* Has a compact form room for points that blocks share? A star's has no corners. */
+static int dpari_hx_can_share(const dpar_halo_field *f)
 {
-    int64_t t, last;
-    if (k == z->n) {
-        return sum >= z->low && sum <= z->high;
+    int32_t d, between = 0;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        between += f->halo->points[d] != DPAR_AT_CELLS;
     }
-    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
-    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
-    for (; t <= last && z->left > 0; t++) {
-        z->left--;
-        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
-            return 1;
+    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+}
+
+static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
+                                      const dpar_halo_options *o, dpar_why *why)
+{
+    if (o->ordered && !dpari_hx_can_order(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
+                         "halos or edges without corners: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    if (o->shared && !dpari_hx_can_share(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: the compact halos of a star have no place for corners that "
+                         "blocks share",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
+ * then far from 2^63. */
+static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+{
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
+    const int strided = dpari_hx_strided(f);
+    int64_t step = dpari_hx_components(f), sum = step, way;
+    int32_t d;
+    if (component < -most || component > most ||
+        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+        return 0;
+    }
+    for (d = all->dims - 1; d >= 0; d--) {
+        const int64_t stride = strided ? f->stride[d] : step;
+        const int64_t origin = strided ? f->origin[d] : 0;
+        if (stride < -most || stride > most || origin < -most || origin > most ||
+            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
+                       stride < 0 ? -stride : stride, &way) ||
+            way > most || sum > most ||
+            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+            return 0;
+        }
+        sum += way;
+    }
+    return sum <= most / unit;
+}
+
+/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
+ * that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+{
+    const int32_t last = array->dims;
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_array a;
+    dpari_hx_array_of(&a, f, rank);
+    dpari_hx_inside(f->halo, array);
+    while (left != 0) {
+        int64_t least = INT64_MAX, points = 1;
+        int32_t d, next = 0;
+        for (d = 0; d <= last; d++) {
+            const int64_t s = d < last ? a.stride[d] : a.component;
+            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
+                least = s < 0 ? -s : s;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        if (points > 1) {
+            if (least <= reach) {
+                return 1;
+            }
+            reach += (points - 1) * least;
         }
     }
     return 0;
 }
 
-/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
- * is less than either's width. */
-static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+/* Are fields i and the one beside it what a pair is? */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
 {
-    dpari_hx_sums z;
+    const dpar_halo_field *f = &fields[i], *other;
+    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    if (f->pair == 0) {
+        return DPAR_OK;
+    }
+    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
+                         n, f->pair, 0);
+    }
+    other = &fields[there];
+    if (!f->halo->cube || f->vector == 2) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+                         "#",
+                         i, f->vector, 0, 0);
+    }
+    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
+        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
+        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fields # and # are a pair of different types, wires, components, vectors "
+                         "or memories",
+                         i < there ? i : there, i < there ? there : i, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Points on faces of a cube's cells: pairs alone have them. */
+static int dpari_hx_needs_pair(const dpar_halo *h)
+{
+    const int32_t y = h->grid.dims - 2;
+    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+}
+
+static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
+                                        const dpar_halo_options *o, dpar_why *why)
+{
+    dpar_box own, all;
+    dpar_status st;
+    if (!f->halo) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+    }
+    st = dpar_halo_check(f->halo, why);
+    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_hx_check_ranks(c, f->halo, i, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "DPAR_HALO_U and DPAR_HALO_V",
+            i, 0, 0, 0);
+    }
+    if ((f->vector == 2 && f->components != 2) ||
+        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
+                         "sphere turns pairs",
+                         i, f->vector, f->components, 0);
+    }
+    if (f->components < 0) {
+        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+    }
+    if (f->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
+                         f->components, 0, 0);
+    }
+    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
+                         0, 0, 0);
+    }
+    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
+        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
+                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        dpari_hx_overlaps(f, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: with these strides (of components: #) several points of rank # "
+                         "lie in one place",
+                         i, f->component_stride, c->rank, 0);
+    }
+    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+    }
+    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
+                         0, 0);
+    }
+    return dpari_hx_check_way(f, i, o, why);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+/* Steps of `dims` dims: of a forward exchange, and of both. */
+static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+{
+    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
+    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+}
+
+/* Step i of a plan; -1: all at once. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+{
+    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
+    dpari_hx_step p;
+    dpari_zero(&p, sizeof p);
+    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    p.number = z->ordered ? i : -1;
+    p.cut = z->cut;
+    p.line = i;
+    if (i >= 0 && z->cut >= 0) {
+        const int32_t k = i < others ? i : i - others - 1;
+        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        p.along = i >= z->forward ? DPARI_HX_WIDE
+                  : i == others   ? DPARI_HX_CUT
+                  : i < others    ? DPARI_HX_OWN_PLANES
+                                  : DPARI_HX_HALO_PLANES;
+        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
+        p.line = 0; /* ranks meet in one step of either */
+    }
+    return p;
+}
+
+/* Items and peers, at most. */
+static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    dpar_status st = DPAR_OK;
+    int32_t i, direction, step, end, dims = 1;
+    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    dpari_zero(z, sizeof *z);
+    z->fields = n;
+    z->ranks = c->size;
+    z->cut = -1;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    }
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
+    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
+    }
+    dpari_hx_count_steps(z, dims);
+    end = z->ordered ? z->steps : 0;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_pair(fields, n, i, why);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        for (step = first; step < end; step++) {
+            const dpari_hx_step p = dpari_hx_step_of(z, step);
+            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
+                                                        dpari_hx_moves(o), why);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    z->items += dpari_hx_parts(&fields[i], &t);
+                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
+                    z->peers += t.peer != c->rank;
+                }
+                st = walks == DPAR_DONE ? DPAR_OK : walks;
+            }
+        }
+    }
+    z->peers = dpari_least(z->peers, c->size);
+    return st;
+}
+
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    if (!fields) {
+        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->shared && o->ordered) {
+        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+    }
+    if ((o->ordered | o->shared | o->timers) & ~1) {
+        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
+                         o->ordered, o->shared, o->timers, 0);
+    }
+    if (o->node && o->node->size > c->size) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "options.node has # ranks, more than the # of the communicator: it is some "
+            "of these",
+            o->node->size, c->size, 0, 0);
+    }
+    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
+        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
+                         o->way, o->run_bytes, o->tag, 0);
+    }
+    return dpari_hx_measure(c, fields, n, o, z, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
+                                              int32_t n, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpari_hx_size z;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    if (st == DPAR_OK) {
+        (void)dpari_hx_layout(&z, NULL, bytes);
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+{
+    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
+    if (v->kernel != 0) {
+        dpari_fact(g, "halo.window[#].stride", d, v->stride);
+        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
+        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
+        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
+        dpari_fact(g, "halo.window[#].kind", d, v->kind);
+        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
+        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    }
+}
+
+static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+{
+    const dpar_placement *p = &l->axis[i];
+    const int cuts = p->kind == DPAR_SHARD;
+    uint64_t h = 1;
+    int32_t k;
+    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+        h = dpari_hash(h, p->cuts[k]);
+    }
+    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+}
+
+/* Whose points, how wide, over which ends. */
+static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+{
+    const int bends = h->folds || h->poles;
+    uint64_t owners = 1;
     int32_t d;
-    int meet;
-    dpari_zero(&z, sizeof z);
-    for (d = 0; d < a->dims; d++) {
-        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
+    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
+    for (d = 0; d < h->grid.dims; d++) {
+        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_fact(g, "halo.low[#]", d, h->low[d]);
+        dpari_fact(g, "halo.high[#]", d, h->high[d]);
+        dpari_fact(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_window(g, &h->window[d], d);
     }
-    for (d = 0; d < b->dims; d++) {
-        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
+    dpari_fact(g, "halo.shape", 0, h->shape);
+    dpari_fact(g, "halo.periodic", 0, h->periodic);
+    dpari_fact(g, "halo.folds", 0, h->folds);
+    dpari_fact(g, "halo.poles", 0, h->poles);
+    dpari_fact(g, "halo.cube", 0, h->cube);
+    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    for (d = 0; d < h->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(g, &h->grid, d);
     }
-    for (d = z.n - 1; d > 0; d--) {
-        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
-        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
+    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, h->owner[d]);
     }
-    z.low = 1 - b->unit;
-    z.high = a->unit - 1;
-    z.left = *left - DPARI_HX_PAIR;
-    meet = dpari_hx_meets(&z, 0, b->base - a->base);
-    *left = z.left;
-    return meet;
+    dpari_fact_hash(g, "halo.owner", 0, owners);
+    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
 }
 
-/* Do the parts p and q of the fields, two a field, meet? */
-static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
-                               int64_t *left)
+/* What all ranks must give alike. */
+typedef struct dpari_hx_given {
+    const dpar_halo_field *fields;
+    const dpar_halo_options *options;
+    int32_t n;
+} dpari_hx_given;
+
+static void dpari_hx_state(dpari_facts *g, const void *given)
 {
-    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
-    dpari_hx_cells a, b;
-    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
-           dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
+    const dpari_hx_given *all = (const dpari_hx_given *)given;
+    const dpar_halo_options *o = all->options;
+    int32_t i;
+    dpari_fact(g, "the number of fields", 0, all->n);
+    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.ordered", 0, o->ordered);
+    dpari_fact(g, "options.shared", 0, o->shared);
+    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
+    dpari_fact(g, "options.tag", 0, o->tag);
+    g->of = "field #: ";
+    for (i = 0; i < all->n; i++) {
+        const dpar_halo_field *f = &all->fields[i];
+        g->of_index = i;
+        dpari_fact_type(g, "type", 0, f->type);
+        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact(g, "components", 0, dpari_hx_components(f));
+        dpari_fact(g, "vector", 0, f->vector);
+        dpari_fact(g, "pair", 0, f->pair);
+        dpari_hx_state_halo(g, f->halo);
+    }
 }
 
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why)
+/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
+ * alone. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
 {
-    dpari_hx_cells a, b;
-    int64_t left = DPARI_HX_SEARCH;
-    int32_t p;
-    dpari_zero(&b, sizeof b);
-    b.base = (int64_t)(uintptr_t)memory;
-    b.unit = bytes;
-    for (p = 0; p < 2 * n; p++) {
-        if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
-            dpari_hx_cells_meet(&a, &b, &left)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field #: rank # has cells of it in the # bytes of the plan's memory",
-                             p / 2, rank, bytes, 0);
+    int32_t all = 0;
+    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!all) {
+        z->ordered = 0;
+        z->cut = -1;
+        dpari_hx_count_steps(z, 1);
+    }
+    return DPAR_OK;
+}
+
+/* Each peer's record for this rank in place of this rank's for it. */
+static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+{
+    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
+    dpar_status s;
+    int32_t i;
+    for (i = 0; i < x->peers; i++) {
+        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+        dpari_zero(in, sizeof *in);
+        in->kind = DPAR_RECV;
+        in->type = DPAR_I64;
+        in->root = x->peer[i].rank;
+        in->tag = x->options.tag;
+        in->count = words;
+        *out = *in;
+        out->kind = DPAR_SEND;
+        in->out = x->record + i * words;
+        out->in = x->record + side + i * words;
+    }
+    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+}
+
+static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+{
+    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, direction, s;
+    for (i = 0; i < x->fields; i++) {
+        for (s = 0; s < x->steps; s++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks =
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                                        dpari_hx_moves(&x->options), NULL);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    x->peer_of[t.peer] = 1;
+                }
+            }
+        }
+    }
+    x->peer_of[x->rank] = 0;
+    for (i = 0; i < x->c->size; i++) {
+        if (x->peer_of[i]) {
+            x->peer[x->peers].rank = i;
+            x->peer[x->peers].world = -1;
+            x->peer_of[i] = ++x->peers;
+        }
+    }
+}
+
+/* What nobody else is likely to say of itself: ranks of options.node that are of another
+ * communicator have numbers of peers, too. */
+static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
+{
+    const double now = dpari_os_now();
+    int64_t bits = 0;
+    dpari_kern_copy(&bits, &now, sizeof now, 0);
+    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    const int apart = x->node != x->c;
+    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    if (apart) {
+        dpar_status st;
+        x->mark = own[1] = dpari_hx_mark(x);
+        own[0] = x->rank;
+        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (i = 0; i < x->node->size; i++) {
+        const int32_t rank = apart ? told[2 * i] : i;
+        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why)
+/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
 {
-    dpari_hx_cells a;
-    int64_t left = DPARI_HX_SEARCH;
-    int32_t p, q;
-    for (p = 0; p < 2 * n; p++) {
-        span[2 * p] = span[2 * p + 1] = 0;
-        if (dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a)) {
-            dpari_hx_span(&a, span + 2 * p);
-        }
-        for (q = 0; q < p && left > 0; q++) {
-            if (span[2 * p] >= span[2 * q + 1] || span[2 * q] >= span[2 * p + 1] ||
-                !dpari_hx_parts_meet(fields, rank, p, q, &left)) {
-                continue;
+    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    dpar_status st;
+    int32_t i, f, d;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *a = &x->array[f];
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                r[d] = a->origin[d];
+                r[DPAR_MAX_DIMS + d] = a->stride[d];
             }
-            if (p / 2 == q / 2) {
-                return dpari_say(
-                    DPAR_E_ARG, why,
-                    "field #: its data and its halos have elements of rank # in common", p / 2,
-                    rank, 0, 0);
-            }
-            return dpari_say(DPAR_E_ARG, why,
-                             "fields # and # have elements of rank # in common: their memory "
-                             "begins # bytes apart",
-                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+            r[2 * DPAR_MAX_DIMS] = a->component;
+            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
+                                       32 * (int64_t)x->mark;
         }
     }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const int64_t *r = x->record + i * words;
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *a = &x->peer[i].array[f];
+            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
+            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                a->origin[d] = r[d];
+                a->stride[d] = r[DPAR_MAX_DIMS + d];
+            }
+            a->component = r[2 * DPAR_MAX_DIMS];
+            a->compact = (int32_t)(bits & 1);
+            a->reach[0] = (int32_t)(bits >> 1 & 1);
+            a->reach[1] = (int32_t)(bits >> 2 & 1);
+            a->elsewhere = (int32_t)(bits >> 4 & 1);
+            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
+                /* the other does not think so, or is somebody else: options.node is lame */
+                x->peer[i].world = -1;
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- items ------------------------------------------------------------------------------------
+ */
+
+/* The steps of the message: the owner's array, closed up. */
+static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+{
+    int32_t done = 0, d, k;
+    int64_t step = 1;
+    for (k = 0; k < it->dims; k++) {
+        int32_t best = -1;
+        for (d = it->dims - 1; d >= 0; d--) {
+            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
+            if (!(done >> d & 1) && (best < 0 || a < b)) {
+                best = d;
+            }
+        }
+        done |= 1 << best;
+        it->dense[best] = step;
+        step *= it->extent[best];
+    }
+    it->elements = step;
+}
+
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
+ * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
+ * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
+ * without, 58 packed; boxes of 128 KiB take longer packed). */
+static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+                              const dpari_hx_array *taker, const dpari_hx_spot *p,
+                              const dpari_hx_item *it, int32_t world)
+{
+    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
+    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int packs =
+        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
+                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
+    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+}
+
+/* The receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+}
+
+/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+{
+    int64_t stride[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        stride[d] = p->stride[d];
+        if (t->flip >> d & 1u) {
+            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+            stride[d] = -stride[d];
+        }
+    }
+    for (d = 0; d < t->dims; d++) {
+        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    }
+}
+
+/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
+ * by 3: (v, -u). */
+static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+{
+    sender->at += (1 - k) * sender->stride[t->dims];
+    receiver->at += k * receiver->stride[t->dims];
+    it->extent[t->dims] = 1;
+    it->negate = (t->turn == 1) == (k == 0);
+}
+
+/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
+static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+                          const dpar_transfer *t, int sends, int32_t k)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
+    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
+                                                       : field; /* whose array is its sender's */
+    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpari_hx_array *mine = &x->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
+    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot a, b;
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->field = field;
+    it->peer = peer;
+    it->dims = t->dims + 1;
+    it->negate = dpari_hx_negates(f, t->turn);
+    for (d = 0; d < t->dims; d++) {
+        it->extent[d] = t->extent[d];
+        it->local[d] = t->mine[d];
+        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    }
+    it->here[t->dims] = t->dims;
+    it->flip = sends ? 0 : t->flip;
+    it->extent[t->dims] = components;
+    dpari_hx_place(mine, t->mine, components, &a);
+    dpari_hx_place(theirs, t->theirs, components, &b);
+    dpari_hx_turn(t, sends ? &b : &a);
+    if (dpari_hx_parts(f, t) > 1) {
+        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    }
+    it->mine = 2 * here + a.part;
+    it->theirs = 2 * there + b.part;
+    it->mine_at = a.at * bytes;
+    it->theirs_at = b.at * bytes;
+    for (d = 0; d < it->dims; d++) {
+        it->own_step[d] = a.stride[d];
+        it->other_step[d] = b.stride[d];
+    }
+    dpari_hx_close_up(it, sends ? a.stride : b.stride);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
+    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+}
+
+/* The place of the item in what goes through memory in one direction. */
+static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+{
+    const int64_t at = (*bytes + 15) / 16 * 16;
+    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    return at;
+}
+
+static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+{
+    dpari_hx_flow *w;
+    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
+    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    const int32_t modes = x->step[s].modes;
+    int32_t d;
+    if (it->peer < 0) {
+        return;
+    }
+    w = &x->peer[it->peer].flow[s];
+    for (d = 0; d < it->dims; d++) {
+        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    }
+    if (modes >> give & 1 && it->packs) {
+        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    }
+    if (modes >> take & 1 && !it->direct) {
+        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    }
+    w->out_direct[give] += modes >> give & 1 && !it->packs;
+    w->in_direct[take] += modes >> take & 1 && it->direct;
+}
+
+/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_flow *flow =
+                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &p->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                if (fill) {
+                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
+                    dpari_hx_fill(x, it, i, &t, 0, k);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+            }
+        }
+    }
+}
+
+/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+                 k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
+            }
+        }
+    }
+    return at;
+}
+
+/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+{
+    dpari_hx_step *p = &x->step[s];
+    int32_t i;
+    p->r = at;
+    dpari_hx_list_receives(x, s, 0);
+    at += p->self;
+    p->self = 0;
+    for (i = 0; i < x->peers; i++) {
+        x->peer[i].flow[s].first = at;
+        at += x->peer[i].flow[s].boxes;
+        x->peer[i].flow[s].boxes = 0;
+    }
+    dpari_hx_list_receives(x, s, 1);
+    p->r_items = at - p->r;
+    p->s = at;
+    at = dpari_hx_list_sends(x, s, at, 1);
+    p->own_first = at - p->s;
+    at = dpari_hx_list_sends(x, s, at, 0);
+    p->s_items = at - p->s;
+    return at;
+}
+
+/* Steps of both modes that have one line pack into the same memory: those who have read it in
+ * either mode must be done with it. */
+static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+{
+    int32_t s, t, i;
+    for (s = 0; s < x->steps; s++) {
+        for (t = 0; t < x->steps; t++) {
+            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+                const dpari_hx_flow *w = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            }
+        }
+    }
+}
+
+/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
+ * comes by messages. */
+static void dpari_hx_flows(dpar_halo_exchange *x)
+{
+    int32_t s, i, mode;
+    int64_t k, gives = 0, comes = 0;
+    for (s = 0; s < x->steps; s++) {
+        if (s == x->forward) { /* the same memory again for the adjoint's steps */
+            gives = comes = 0;
+        }
+        x->step[s].alone = !x->elsewhere;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
+            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            for (mode = 0; mode < 2; mode++) {
+                w->out_at[mode] = gives;
+                w->in_at[mode] = comes;
+                x->lends[mode] |= w->out_direct[mode] > 0;
+            }
+            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
+            x->step[s].alone &= w->boxes + w->sends == 0;
+            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+        }
+        x->turn = dpari_most(x->turn, gives);
+        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
+    }
+    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
+        const dpar_halo_field *f = &x->field[x->item[k].field];
+        if (dpari_hx_mem(f)) {
+            x->look_bytes =
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+        }
+    }
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+{
+    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
+    dpar_comm *of = x->world ? x->node : x->c;
+    void *memory = NULL;
+    dpar_status st;
+    int32_t i;
+    x->in_order = !x->world && x->c->mem != NULL;
+    for (i = 0; i < x->fields && x->in_order; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field # of rank # is not in the memory of its communicator", i,
+                             x->rank, 0, 0);
+        }
+    }
+    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
+    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+    }
+    x->memory = (unsigned char *)memory;
+    x->line = (dpari_hx_line *)memory;
+    x->refs = (uint64_t *)(void *)(x->memory + lines);
+    x->staging = x->memory + lines + refs;
+    x->arrivals = x->staging + 2 * x->turn;
+    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
+    return DPAR_OK;
+}
+
+/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+{
+    const dpar_halo_field *field = &x->field[f];
+    x->part[2 * f] = (unsigned char *)field->data;
+    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    if (x->world) {
+        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
+        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+    }
+}
+
+/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
+    dpar_status st;
+    int32_t i, s;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            r[0] = (int64_t)w->hash[1];
+            r[1] = (int64_t)w->hash[0];
+            r[2] = w->out_at[0];
+            r[3] = w->out_bytes[0];
+            r[4] = w->out_bytes[1];
+            r[5] = x->turn;
+            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[7] = 0;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        dpari_hx_peer *p = &x->peer[i];
+        const int64_t *r = x->record + i * words;
+        if (p->world >= 0) {
+            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            p->line = (dpari_hx_line *)(void *)memory;
+            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
+            p->staging = memory + (x->staging - x->memory);
+            p->turn = r[5];
+        }
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *w = &p->flow[s];
+            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
+                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+                return dpari_say(DPAR_E_MISMATCH, why,
+                                 "ranks # and # do not agree on what goes between them: different "
+                                 "grids",
+                                 x->rank, p->rank, 0, 0);
+            }
+            if (p->world >= 0) {
+                w->in_at[0] = w->in_at[1] = r[2];
+            }
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_pin_all(x, 1);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
+                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
+}
+
+static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t i, s;
+    int64_t at = 0;
+    dpar_status st = dpari_hx_find_node(x);
+    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    for (s = 0; s < x->steps; s++) {
+        at = dpari_hx_list(x, s, at);
+    }
+    dpari_hx_flows(x);
+    dpari_hx_mark_packed(x);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    if (st == DPAR_OK) {
+        for (i = 0; i < x->fields; i++) {
+            dpari_hx_bind_field(x, i);
+        }
+        x->version = 1;
+        for (s = 0; s < x->steps && x->world; s++) {
+            x->line[s].version = 1;
+        }
+        st = dpari_hx_swap_places(x, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+    }
+    if (st != DPAR_OK) {
+        if (x->memory) {
+            (void)dpari_hx_pin_all(x, 0);
+            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+        }
+        return st;
+    }
+    dpari_hx_finish_items(x);
+    return DPAR_OK;
+}
+
+/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
+ * that is asked for, and else none. */
+static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
+{
+    const int32_t way = x->options.way;
+    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        const dpar_halo_field *f = &x->field[i];
+        dpari_hx_array_of(&x->array[i], f, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
+                               (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[1] =
+            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+    }
+}
+
+/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
+{
+    int64_t within;
+    int32_t p;
+    for (p = 0; p < 2 * n && w; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) &&
+            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "field #: its elements on rank # take # bytes from the first to the "
+                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
+                "lies: # bytes)",
+                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
+                                         const dpar_comm *node, const dpari_hx_size *z,
+                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
+{
+    int64_t need = 0, *span;
+    dpar_status st;
+    (void)dpari_hx_layout(z, NULL, &need);
+    if (!memory) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+    }
+    if (bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
+            "# modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (later) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    span = dpari_hx_layout(z, memory, &need)->span;
+    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
+}
+
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why)
+{
+    dpar_halo_exchange *x;
+    dpar_halo_options o;
+    dpari_hx_given given;
+    dpari_hx_size z;
+    int64_t need = 0;
+    int32_t i;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
+              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK
+             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
+             : st;
+    given.fields = fields;
+    given.options = &o;
+    given.n = n;
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
+    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_hx_layout(&z, NULL, &need);
+    dpari_zero(memory, (size_t)need);
+    x = dpari_hx_layout(&z, memory, &need);
+    x->c = c;
+    x->node = o.node ? o.node : c;
+    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = o;
+    x->rank = c->rank;
+    x->wide = dpari_os_wide();
+    x->fields = n;
+    x->steps = z.steps;
+    x->items = z.items;
+    for (i = 0; i < n; i++) {
+        x->field[i] = fields[i];
+        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
+    }
+    for (i = 0; i < x->steps; i++) {
+        x->step[i] = dpari_hx_step_of(&z, i);
+    }
+    x->forward = z.forward;
+    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
+    dpari_hx_own_arrays(x, later);
+    dpari_hx_mark_peers(x);
+    st = dpari_hx_plan(x, why);
+    if (st == DPAR_OK) {
+        *plan = x;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos)
+{
+    dpari_hx_array *a;
+    int32_t s;
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    if (f < 0 || f >= x->fields || x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: there are # of them, # exchanges have not ended", f,
+                         x->fields, x->active, 0);
+    }
+    if ((data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return dpari_say(
+            DPAR_E_ARG, &x->c->why,
+            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+            (data != NULL) + 2 * (halos != NULL), 0);
+    }
+    a = &x->array[f];
+    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+                         "read it; this is none",
+                         f, 0, 0, 0);
+    }
+    x->field[f].data = data;
+    x->field[f].halos = halos;
+    dpari_hx_bind_field(x, f);
+    if (!x->bound) {
+        x->bound = 1;
+        dpari_hx_gather_all(x);
+    }
+    x->version++;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = x->version;
+    }
+    return DPAR_OK;
+}
+
+/* ---- the same array, less wide ----------------------------------------------------------------
+ */
+
+/* Why the narrower halo is none of this field's; NULL: it is. */
+static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
+{
+    const dpar_halo *wide = f->halo;
+    int32_t d;
+    if (f->halos) {
+        return "halos beside the block are as wide as the plan: give the narrower plan its own";
+    }
+    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+        h->owner != wide->owner) {
+        return "the narrower halo is on another grid, mesh or owners";
+    }
+    for (d = 0; d < wide->grid.dims; d++) {
+        if (h->grid.extent[d] != wide->grid.extent[d]) {
+            return "the narrower halo is on a grid of another size";
+        }
+        if (h->points[d] != wide->points[d]) {
+            return "the narrower halo is on other points";
+        }
+    }
+    return NULL;
+}
+
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why)
+{
+    dpari_hx_array a;
+    dpar_halo_field to;
+    dpar_box own[2], all[2];
+    const char *no;
+    dpar_status st;
+    int32_t d;
+    if (!field || !field->halo || !halo || !narrower) {
+        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpar_halo_check(field->halo, why);
+    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    no = dpari_hx_not_inside(field, halo);
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
+    }
+    to = *field;
+    to.halo = halo;
+    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
+        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
+            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
+                             0);
+        }
+        dpari_hx_array_of(&a, field, rank);
+        for (d = 0; d < halo->grid.dims; d++) {
+            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "dim #: widths of # and # do not lie in the array of rank #", d,
+                                 halo->low[d], halo->high[d], rank);
+            }
+            to.stride[d] = a.stride[d];
+            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
+        }
+        to.component_stride = a.component;
+    }
+    *narrower = to;
     return DPAR_OK;
 }
 
@@ -3903,165 +4155,6 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     }
     *choice = best;
     return DPAR_OK;
-}
-
-/* ==== halo/halo_mem.c ==== */
-
-/* Fields in memory that the CPU does not reach: their boxes, in batches. */
-
-/* The table of a field; NULL: the host's memory. */
-DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
-{
-    return f->mem && f->mem->move ? f->mem : NULL;
-}
-
-/* One box, here or there, done when this returns. */
-DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
-{
-    const dpar_mem *m = dpari_hx_mem(f);
-    dpar_status st;
-    if (!m) {
-        return dpar_mem_move_box(box);
-    }
-    st = m->move(m->ctx, box, 1);
-    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
-}
-
-/* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b)
-{
-    unsigned char *mine = x->part[it->mine] + it->mine_at;
-    int32_t d;
-    dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->through = x->field[it->field].type;
-    b->op = DPAR_COPY;
-    b->dims = it->dims;
-    b->to = back ? mine : dense;
-    b->from = back ? dense : mine;
-    for (d = 0; d < it->dims; d++) {
-        b->extent[d] = it->extent[d];
-        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
-        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
-    }
-}
-
-/* What the exchange under way makes of an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
-                            dpar_mem_box *b)
-{
-    const dpar_halo_field *f = &x->field[it->field];
-    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
-    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
-    int32_t d;
-    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
-    b->through = dpari_hx_wire(f);
-    if (!takes) {
-        b->to_type = dpari_hx_wire(f);
-        b->clear = adjoint;
-        return;
-    }
-    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
-    b->op = adjoint ? x->op : DPAR_COPY;
-    b->negate = it->negate;
-    b->clear = adjoint && it->peer < 0;
-    for (d = 0; d < it->dims && it->direct; d++) {
-        b->from_stride[d] = it->other_step[d];
-    }
-}
-
-static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
-{
-    x->moved = x->moved == DPAR_OK ? st : x->moved;
-}
-
-/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
- * goes wrong is heard at the next dpari_hx_settle. */
-DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
-{
-    const dpar_mem *of = NULL;
-    int32_t boxes = 0;
-    int64_t k;
-    for (k = first; k <= first + n; k++) {
-        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
-        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
-        if (it && (!m || (!takes && !it->packs))) {
-            continue;
-        }
-        if (m != of && boxes > 0) {
-            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
-            boxes = 0;
-        }
-        of = m;
-        if (it) {
-            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
-        }
-    }
-}
-
-/* Is an earlier field in the same memory? */
-static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
-{
-    int32_t i;
-    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
-    }
-    return i < f;
-}
-
-/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
-{
-    dpar_status st = x->moved;
-    dpar_why why;
-    int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && m->wait && !dpari_hx_again(x, i)) {
-            const dpar_status s = m->wait(m->ctx);
-            st = st == DPAR_OK ? s : st;
-        }
-    }
-    if (st != DPAR_OK) {
-        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
-                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
-        dpar_comm_abort(x->c, st, why.text);
-        if (x->node != x->c) {
-            dpar_comm_abort(x->node, st, why.text);
-        }
-    }
-    return st;
-}
-
-/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes, int on)
-{
-    dpar_status st = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
-        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
-        if (m && !dpari_hx_again(x, i)) {
-            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
-                                  : m->unpin ? m->unpin(m->ctx, memory)
-                                             : DPAR_OK;
-            st = st == DPAR_OK ? s : st;
-        }
-    }
-    return st;
-}
-
-/* The same of all memory of a plan: its own, and what peers pack for it. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
-{
-    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
-    int32_t i;
-    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
-        const dpari_hx_peer *p = &x->peer[i];
-        if (p->world >= 0 && p->staging) {
-            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
-        }
-    }
-    return st;
 }
 
 #endif /* DPAR_HALO_IMPLEMENTATION */

@@ -4,6 +4,7 @@
 #include "comm.h"
 #include "group.h"
 #include "job.h"
+#include "launch_run.h"
 #include "meet.h"
 #include "os.h"
 #include "shm.h"

@@ -3,6 +3,7 @@
 
 #include "../base/text.h"
 #include "terms.h"
+#include "price.h"
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 

@@ -15,6 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#endif
+
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Reports of an exchange, and what tells that it moved the right things. */
+#include "../halo/halo_exchange.h"
+#include "../halo/halo_mem.h"
+#include "../halo/halo_open.h"
 #include "../halo/halo_plan.h"
 
 #include "../base/arith.h"

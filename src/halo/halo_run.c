@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Exchanges: waiting for peers, packing, taking. */
-#include "halo_plan.h"
+#include "halo_exchange.h"
 
 #include "../base/arith.h"
-#include "../base/box.h"
 #include "../base/type.h"
-#include "../index/halo.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
-#include "../comm/kernel.h"
 #include "../comm/os.h"
 #include "../comm/group.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
 #include "../comm/world.h"
+#include "halo_mem.h"
+#include "halo_plan.h"
+#include "halo_prepare.h"
 
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
@@ -231,34 +231,6 @@ enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPAR
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
-}
-
-static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
-{
-    return x->count & 1;
-}
-
-static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return x->part[it->mine] + it->mine_at;
-}
-
-/* The beginning of the memory where what is taken lies. */
-static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
-    }
-    if (it->direct) {
-        return p->at[it->theirs];
-    }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
-}
-
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
 
 /* The lines where the rows of a box begin and end. */
@@ -792,6 +764,13 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
 {
     const dpar_status st = dpar_halo_exchange_begin(x);
     return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)

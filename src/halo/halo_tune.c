@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* The fastest way, by trying. */
-#include "halo_plan.h"
+#include "halo_exchange.h"
 
 #include "../base/arith.h"
 #include "../base/box.h"
@@ -8,6 +8,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/os.h"
+#include "halo_plan.h"
 
 /* ---- choosing ---------------------------------------------------------------------------------
  */

@@ -3,7 +3,7 @@
 
 #include "../comm/agree.h"
 #include "../comm/elements.h"
-#include "../halo/halo_plan.h"
+#include "../halo/halo_open.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../train/layers_run.h"
