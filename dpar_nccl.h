@@ -123,8 +123,8 @@ enum {
 };
 typedef struct dpar_nccl_meeting {
     int32_t way;        /* DPAR_NCCL_x */
-    int32_t rank, size; /* size 0: dpar_start_find says both */
-    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_find */
+    int32_t rank, size; /* size 0: dpar_start_read says both */
+    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_read */
     const char *file;
     const char *address;
     int32_t port;
@@ -4601,7 +4601,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl
                                "domain", NULL, NULL);
     }
     if (m->size == 0) {
-        status = dpar_start_find(job, why);
+        status = dpar_start_read(job, why);
         if (status < 0) {
             return status;
         }

@@ -128,7 +128,7 @@ static int forked(dpar_comm *host, void *call)
 static int find_ranks(dpar_start *job, double *ranks)
 {
     dpar_why why;
-    if (dpar_start_find(job, &why) != DPAR_OK) {
+    if (dpar_start_read(job, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;

@@ -789,7 +789,7 @@ program lbm
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, result)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, result)
 #else
-    call need(dpar_start_find(job, why), "launcher")
+    call need(dpar_start_read(job, why), "launcher")
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         rank = job%rank
         ranks = job%size

@@ -15,6 +15,9 @@ enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root);
+/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
+ * none. Local. O(ranks) where pieces differ, else O(1). */
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */

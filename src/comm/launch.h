@@ -52,9 +52,7 @@ typedef struct dpar_start {
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
  * collective. */
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
-/* "torchrun", "Open MPI", ...; "none". Static text. */
-DPAR_API const char *dpar_launcher_name(int32_t launcher);
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.

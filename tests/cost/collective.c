@@ -218,7 +218,7 @@ static void test_monotone(void)
     for (i = 0; i < sizeof text / sizeof text[0]; i++) {
         dpar_cluster c = machine(text[i]);
         int kind, n;
-        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+        for (kind = DPAR_ALL_REDUCE; kind < DPAR_COLLECTIVES; kind++) {
             for (n = 2; n <= 64; n += n < 9 ? 1 : 11) {
                 for (k = 0; k < 3; k++) {
                     double last = 0.0, bytes;

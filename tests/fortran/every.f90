@@ -394,7 +394,7 @@ program every
 #else
     call values()
     call get_command_argument(1, word)
-    call check(dpar_start_find(job, why) == 0, "launcher: " // dpar_string(why))
+    call check(dpar_start_read(job, why) == 0, "launcher: " // dpar_string(why))
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
         ranks = rank_main(world, c_loc(given))

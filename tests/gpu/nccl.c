@@ -562,7 +562,7 @@ static int groups(dpar_comm *c, void *arg)
     begin(c, NULL);
     CHECK_INT(dpar_comm_split(state.nccl, c->rank == 3 ? -1 : color, 0, &half), DPAR_OK);
     CHECK((half == NULL) == (c->rank == 3));
-    CHECK_INT(dpar_comm_dup(state.nccl, &twin), DPAR_OK);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &twin), DPAR_OK);
     CHECK_INT(dpar_comm_split(state.nccl, 0, -c->rank, &reversed), DPAR_OK);
     CHECK_INT(reversed->rank, c->size - 1 - c->rank);
     a[0] = (float)(1 + c->rank);
@@ -621,7 +621,7 @@ static int cousins(dpar_comm *c, void *arg)
     o.timeout_s = stand_in() ? 4 : 60;
     begin(c, &o);
     CHECK_INT(dpar_comm_split(state.nccl, upper, 0, &half), DPAR_OK);
-    CHECK_INT(dpar_comm_dup(half, &part), DPAR_OK);
+    CHECK_INT(dpar_comm_split(half, 0, 0, &part), DPAR_OK);
     CHECK_INT(dpar_barrier(part, NULL), DPAR_OK);
     if (later) { /* the others ask what is the matter after a second */
         dpari_os_sleep(1.6);
@@ -1498,7 +1498,7 @@ static int launched(const char *way)
     take_device(host->rank);
     st = dpar_nccl_comm(host, &o, &c, &why);
 #else
-    CHECK_INT(dpar_start_find(&job, &why), DPAR_OK);
+    CHECK_INT(dpar_start_read(&job, &why), DPAR_OK);
     take_device(job.rank);
     st = dpar_nccl_init(strcmp(way, "any") == 0 ? NULL : &m, &o, &c, &why);
 #endif

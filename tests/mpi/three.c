@@ -69,7 +69,7 @@ static void groups(dpar_comm *c)
     dpar_work work[2];
     int32_t a = 1, b = 10, sum_a = 0, sum_b = 0;
     memset(work, 0, sizeof work);
-    CHECK_INT(dpar_comm_dup(c, &twin), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &twin), DPAR_OK);
     CHECK(twin->rank == c->rank && twin->size == c->size && twin->timeout_s == c->timeout_s);
     /* posted on two communicators in different orders on even and odd ranks */
     if (c->rank % 2 == 0) {

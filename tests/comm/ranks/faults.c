@@ -317,7 +317,7 @@ static int rank_main(dpar_comm *world, void *arg)
     }
     j.me->pid = (int32_t)getpid();
     j.me->stage = 1;
-    s = s == DPAR_OK ? dpar_comm_dup(world, &j.comm[1]) : s;
+    s = s == DPAR_OK ? dpar_comm_split(world, 0, 0, &j.comm[1]) : s;
     s = s == DPAR_OK ? dpar_comm_split(world, world->rank % 2, -world->rank, &j.comm[2]) : s;
     for (i = 0; i < HALOS && b->halo && s == DPAR_OK; i++) {
         j.failed = j.comm[i % 2];

@@ -1180,7 +1180,7 @@ static void meanwhile(dpar_comm *world)
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     memset(&work, 0, sizeof work);
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     for (k = 0; k < 4 * COLUMNS; k++) {
         at[k] = (double)world->rank;
     }
@@ -1437,7 +1437,7 @@ static int latecomer(dpar_comm *c, void *arg)
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
-    CHECK_INT(late_node ? dpar_comm_dup(c, &node) : DPAR_OK, DPAR_OK);
+    CHECK_INT(late_node ? dpar_comm_split(c, 0, 0, &node) : DPAR_OK, DPAR_OK);
     o.node = node;
     h.grid = grid_of(2, extent, 3, 3);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;

@@ -304,7 +304,7 @@ static int each(dpar_comm *c, void *arg)
     gradients(c, last, memory);
     stages(c, last, memory);
     layers(c, last, memory);
-    CHECK_INT(dpar_comm_dup(c, &own), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
     grids(own, last, memory); /* a norm breaks it */
     (void)dpar_comm_close(own);
     free(whole);

@@ -1331,7 +1331,7 @@ static void missing(dpar_comm *world)
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
     o.optimizer = dpar_optimizer_adamw();
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
@@ -1375,7 +1375,7 @@ static void other_order(dpar_comm *world, int backward)
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.buffers = 2;
     o.optimizer = dpar_optimizer_adamw();
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
