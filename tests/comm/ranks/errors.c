@@ -149,7 +149,7 @@ static void calls_and_works(oracle *o)
     expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
     call.type = DPAR_I32, call.count = 1, call.in = &x, call.out = &y, call.op = DPAR_SUM;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation"); /* left out */
-    REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "kind");
+    REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "a batch takes");
     call.kind = -1;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "-1");
     call.kind = DPAR_CALLS;
