@@ -85,6 +85,7 @@ static void moves(dpar_comm *c, int last)
     const int64_t shape[2] = {3, 8};
     dpar_layout l;
     dpar_transfer t;
+    dpar_move m;
     dpar_why why;
     int64_t bytes = 0;
     rows(c, &l);
@@ -92,13 +93,21 @@ static void moves(dpar_comm *c, int last)
     t.peer = c->rank;
     t.dims = 2;
     t.extent[0] = t.extent[1] = 1;
-    LEFT_OUT(dpar_box_pack(&t, shape, from, 0, to, &why), 1);
-    LEFT_OUT(dpar_box_unpack(&t, shape, to, 0, from, &why), 1);
-    LEFT_OUT(dpar_redistribute_run_bytes(c, &l, &l, 0, NULL, &bytes, &why), 1);
-    LEFT_OUT(dpar_redistribute_run(c, &l, &l, from, to, 0, NULL, &why), 1);
-    LEFT_OUT(dpar_redistribute_run(c, &l, &l, from, to, last ? 0 : DPAR_F64, NULL, &why), last);
-    CHECK_INT(dpar_transfers_run_bytes(c, &t, 1, &t, 1, 0, NULL), -1);
-    LEFT_OUT(dpar_transfers_run(c, &t, 1, &t, 1, from, shape, to, shape, 0, NULL, &why), 1);
+    memset(&m, 0, sizeof m);
+    m.from = m.to = &l;
+    m.in = from;
+    m.out = to;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), 1);
+    m.type = last ? DPAR_NO_TYPE : DPAR_F64;
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), last);
+    m.type = DPAR_NO_TYPE;
+    m.from = m.to = NULL;
+    m.send = m.receive = &t;
+    m.sends = m.receives = 1;
+    m.in_shape = m.out_shape = shape;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_transfers_run(c, &m, &why), 1);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 
