@@ -63,11 +63,4 @@ DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
  * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
 
-/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
- * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
- * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
- * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
- * what the kernel allows. */
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
-
 #endif

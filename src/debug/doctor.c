@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "doctor.h"
+
+#include "checkup.h"
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "../comm/comm.h"

@@ -27,7 +27,7 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
 DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b)
+                                unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
@@ -132,7 +132,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes, int on)
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;

@@ -61,6 +61,7 @@ typedef struct dpari_hx_array {
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t inner[DPAR_MAX_DIMS]; /* its first own point behind that of the array's room */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
 } dpari_hx_array;
 
@@ -211,10 +212,10 @@ DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
 /* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
 DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b);
+                                unsigned char *dense, int back, dpar_mem_box *b);
 /* Memory of the host that will be moved from and to; all memory of a plan. */
 DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                   int on);
+                                    int on);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
@@ -225,12 +226,24 @@ DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 /* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
  * says whether there are any. */
 DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why);
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why);
+/* What a rank sends to one peer at each exchange. */
+typedef struct dpari_hx_traffic {
+    int32_t peer;
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
+} dpari_hx_traffic;
+/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t);
 /* Where the box that begins at local point `at` lies in the array. */
 DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p);
+                               dpari_hx_spot *p);
 
 /* ---- of this header's own modules ---- */
 

@@ -35,8 +35,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
-                                        dpar_halo_traffic *t)
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;

@@ -238,8 +238,8 @@ static void plan_quarrel(job *j, int mine)
     why.text[0] = '\0';
     w->options.tag += mine;
     if (posix_memalign(&memory, 64, (size_t)w->bytes) != 0 ||
-        dpar_halo_exchange_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x,
-                                &why) != DPAR_E_MISMATCH ||
+        plan_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x, &why) !=
+            DPAR_E_MISMATCH ||
         strstr(why.text, rank) == NULL || w->c->status != DPAR_OK) {
         j->me->wrong += 1000;
     }

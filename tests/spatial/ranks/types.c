@@ -3,6 +3,7 @@
  * all ranks at once, nobody waits for anybody, and the communicator goes on. Where ranks agree on
  * what they plan, one rank that left it out is enough, and all hear of it. */
 #include "dpar_spatial.h"
+#include "halo_plans.h"
 #include "rank_program.h"
 
 #define ROOM 65536
@@ -115,7 +116,7 @@ static void halos(dpar_comm *c, int last, void *memory)
 {
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_choice choice;
+    dpar_halo_options choice;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
@@ -125,18 +126,18 @@ static void halos(dpar_comm *c, int last, void *memory)
     h.low[0] = h.high[0] = 1;
     f.halo = &h;
     f.data = from;
-    LEFT_OUT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), 1);
-    LEFT_OUT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
-    LEFT_OUT(dpar_halo_exchange_tune(memory, ROOM, c, &f, 1, NULL, &choice, &why), 1);
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
+    LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
     f.wire = DPAR_F32;
-    LEFT_OUT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
     f.wire = DPAR_NO_TYPE;
     f.type = last ? DPAR_NO_TYPE : DPAR_F32;
-    LEFT_OUT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
     CHECK(x == NULL);
     f.type = DPAR_F32; /* it travels as itself, said or not */
     f.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
-    CHECK_INT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
+    CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
 }
