@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* comm - a communicator: ranks that move and add memory together. One interface over engines:
  * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
- * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_comm (dpar_mpi.h).
+ * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at

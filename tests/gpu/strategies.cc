@@ -73,7 +73,7 @@ static void begin(dpar_comm *host)
     o.exact = 1;
     o.timeout_s = 60; /* ranks may share a device */
     o.scratch_bytes = 1 << 16;
-    right(dpar_nccl_comm(host, &o, &device.c, &why), why.text);
+    right(dpar_nccl_make(host, &o, &device.c, &why), why.text);
     CHECK(device.c->mem == &device.mem);
 }
 

@@ -1332,7 +1332,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     rounds = argc > 1 ? atoi(argv[1]) : 60;
     seed = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         printf("%s\n", why.text);
         return 1;
     }

@@ -443,8 +443,8 @@ static dpar_comm *node_of(oracle *o)
     dpar_comm *node = NULL;
 #if defined(USE_MPI)
     dpar_why why;
-    if (dpar_mpi_node(MPI_COMM_WORLD, NULL, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_node: %s\n", why.text);
+    if (dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &node, &why) != DPAR_OK) {
+        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
         o->failed++;
     }
 #endif

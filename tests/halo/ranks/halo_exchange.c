@@ -991,7 +991,7 @@ int main(int argc, char **argv)
     dpar_comm *comm;
     int bad;
     MPI_Init(&argc, &argv);
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &comm, NULL) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &comm, NULL) != DPAR_OK) {
         return 2;
     }
     bad = rank_main(comm, &a);

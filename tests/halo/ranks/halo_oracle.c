@@ -1837,8 +1837,8 @@ static dpar_comm *node_of(oracle *o)
         return NULL;
     }
     MPI_Comm_split(MPI_COMM_WORLD, o->seed % 4 == 1 ? 0 : o->world->rank % 2, 0, &part);
-    if (dpar_mpi_node(part, &options, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_node: %s\n", why.text);
+    if (dpar_mpi_make_node(part, &options, &node, &why) != DPAR_OK) {
+        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
         o->failed++;
     }
     MPI_Comm_free(&part);
