@@ -141,7 +141,7 @@ DPAR_API dpar_mem dpar_mem_host(void);
 
 /* comm - a communicator: ranks that move and add memory together. One interface over engines:
  * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
- * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_comm (dpar_mpi.h).
+ * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
@@ -174,7 +174,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
 /* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
  * 0. */
 typedef struct dpar_call {
-    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV */
+    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be
+                                 said, as the type */
     int32_t type;             /* DPAR_F32, ... */
     int32_t op;               /* DPAR_SUM, ... where something is reduced */
     int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
@@ -224,7 +225,20 @@ typedef struct dpar_engine {
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
-/* Made by an engine; read rank, size and sent, leave the rest. */
+/* Made by an engine; read rank, size and sent, leave the rest.
+ *
+ * sent counts an operation by what it is: each element goes straight from the rank that has it to
+ * the one that needs it, once. With S the bytes that a rank gives in and s[r] the part that is, or
+ * comes to be, rank r's:
+ *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
+ *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
+ *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
+ *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
+ *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
+ * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
+ * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
+ * less. Halo exchanges that read memory of others directly are no such operations. */
 struct dpar_comm {
     int32_t rank, size;
     double
@@ -232,8 +246,8 @@ struct dpar_comm {
     dpar_status status;       /* 0, or how it broke: what every further call returns */
     dpar_why why;             /* the sentence of the last error on this communicator */
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
-                                 operations that the engine took. You may set them to 0 */
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see below. You may set them
+                                 to 0 */
     const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
                             by its engine or by you, before the first of them, and as long as they
                             are in use; NULL: the host's. All communicators split from it have it */
@@ -305,20 +319,6 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
  * wait for each other. works: n of them, or NULL: return when all are done. */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Bytes of an operation that this rank hands to others, by what the operation is: each element goes
- * straight from the rank that has it to the one that needs it, once. With S the bytes that a rank
- * gives in and s[r] the part that is, or comes to be, rank r's:
- *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
- *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
- *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
- *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
- *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
- * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
- * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
- * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
- * less. Halo exchanges that read memory of others directly are no such operations. 0 for a call
- * that is none. Local. O(ranks) where pieces differ, else O(1). */
-DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call);
 /* Any operation from its description. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
@@ -333,9 +333,11 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
  * until the deadline; a work that was not posted keeps that status for dpar_wait. */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. E_MEMORY where a
- * rank has no room for it. Costs an all-gather of 40 bytes; with shared memory each takes twice
- * options.slot_bytes and a few pages of a rank; after closing it, the next one has them. */
+ * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
+ * same ranks, whose operations are independent of the first's. COLLECTIVE. The deadline is
+ * inherited. E_MEMORY where a rank has no room for it. Costs an all-gather of 40 bytes; with shared
+ * memory each takes twice options.slot_bytes and a few pages of a rank; after closing it, the next
+ * one has them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
@@ -343,9 +345,6 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
  * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE; cost
- * and errors as dpar_comm_split. */
-DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
@@ -444,9 +443,7 @@ typedef struct dpar_start {
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
  * collective. */
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
-/* "torchrun", "Open MPI", ...; "none". Static text. */
-DPAR_API const char *dpar_launcher_name(int32_t launcher);
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
@@ -456,13 +453,6 @@ DPAR_API const char *dpar_launcher_name(int32_t launcher);
  * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
  * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
-
-/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
- * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
- * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
- * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
- * what the kernel allows. */
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== comm/move.h ==== */
 
@@ -487,24 +477,6 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
  * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
  * no two boxes of a message may be one place. */
 
-/* ---- one box --------------------------------------------------------------------------------- */
-
-/* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
- * C order, in the host's memory. Arrays are aligned to the type; they do not overlap. E_ARG or
- * E_RANGE with a sentence: the box is not inside the shape, a type without whole bytes (F4), NULL.
- * Local. Runs go at the speed of memcpy, single elements at that of their cache lines. O(elements).
- */
-DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
-                                   int32_t type, void *message, dpar_why *why);
-/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
- * t->swap exchanges two; t->turn is the caller's.
- * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
- * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
-DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
-                                     int32_t type, const void *message, dpar_why *why);
-
-/* ---- lists ----------------------------------------------------------------------------------- */
-
 /* How messages travel. */
 enum {
     DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
@@ -512,62 +484,61 @@ enum {
     DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
 };
 
-/* All zero means the defaults. */
-typedef struct dpar_move_options {
-    int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
-    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_first; the same */
-    int32_t tag;              /* of the messages; the same on all ranks */
-    int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
-    const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
-                                 larger than the local shape (padding); NULL: the local shape */
+/* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
+ * and fill in what is needed; how, per_node, tag and piece_bytes are the same on all ranks. */
+typedef struct dpar_move {
+    int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
+    int32_t how;                  /* DPAR_MOVE_x */
+    int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
+    int32_t tag;                  /* of the messages */
+    const dpar_layout *from;      /* layouts: `in` is this rank's part of one, */
+    const dpar_layout *to;        /* `out` becomes its part of the other */
+    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go, */
+    const dpar_transfer *receive; /* [receives] boxes that come into `out` */
+    int64_t sends, receives;
+    const void *in; /* NULL for a rank without a part */
+    void *out;
+    const int64_t *in_shape;  /* of the array that `in` is; layouts: NULL: the local shape. A larger
+                                 one: the local shape lies in its corner (padding) */
     const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
+    int64_t piece_bytes;      /* a message at most; 0: 64 KiB .. 1 MiB */
     void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
                                  system), and given back */
-    int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+    int64_t scratch_bytes;    /* aligned to 64; dpar_move_bytes says how many are needed */
     void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
                                  given back when all is done */
     int64_t there_bytes;
-} dpar_move_options;
+} dpar_move;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
  * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
  * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
  * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
  *
- * COLLECTIVE over c, whose other ranks call it too. Layouts, type and options are compared on all
- * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
- * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
- * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
- * Each rank walks its transfers two times and keeps 96 bytes for each while it runs. */
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
-                                           const dpar_layout *to, const void *in, void *out,
-                                           int32_t type, const dpar_move_options *options,
-                                           dpar_why *why);
-/* Bytes of scratch that it uses on this rank, at most. Local; walks the rank's transfers. */
-DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
-                                                 const dpar_layout *to, int32_t type,
-                                                 const dpar_move_options *options, int64_t *bytes,
-                                                 dpar_why *why);
+ * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared
+ * on all ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has
+ * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
+ * when there is none: then all ranks return that status and nothing was moved. Else errors of the
+ * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
+ */
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
-/* Moves any lists: n boxes of in[in_shape] to where sends[] says, m boxes into out[out_shape]. The
- * k-th send from a to b is the k-th receive of b from a, with the same extents (halo.h,
- * redistribute.h). All have the dims of the shapes. in may be out (halos), when no box that is sent
- * is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the same box and
- * its other parts come right before.
+/* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
+ * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
+ * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
+ * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
+ * same box and its other parts come right before.
  *
  * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
  * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
- * deadline. Lists that do not fit together: E_MISMATCH. O(n + m + elements). */
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                        const dpar_transfer *receives, int64_t m, const void *in,
-                                        const int64_t *in_shape, void *out,
-                                        const int64_t *out_shape, int32_t type,
-                                        const dpar_move_options *options, dpar_why *why);
-/* Bytes of scratch that it uses, at most; -1 when there are more than 2^63 - 1 or type has no whole
- * bytes. Local. O(n + m). */
-DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                          const dpar_transfer *receives, int64_t m, int32_t type,
-                                          const dpar_move_options *options);
+ * deadline. Lists that do not fit together: E_MISMATCH. O(sends + receives + elements). */
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+
+/* Bytes of scratch that either uses on this rank, at most: with from and to those of
+ * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
+ * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. */
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -1316,9 +1287,12 @@ DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
 DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                   size_t room);
 
+/* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
+
 /* Digits alone, value at most `most`; 1 when it is such a number. */
 DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
-/* All of dpar_start_find, and the nodes. */
+/* All of dpar_start_read, and the nodes. */
 DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
@@ -1416,6 +1390,12 @@ DPARI_API int64_t dpari_os_available(void);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
+
+/* ==== comm/engine.h ==== */
+
+/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
+ * none. Local. O(ranks) where pieces differ, else O(1). */
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
 
 /* ==== comm/world.h ==== */
 
@@ -1525,7 +1505,7 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of
+/* The pure part of dpar_start_read: id stays empty where no variable tells jobs apart. *nodes: of
  * the whole job, 0 where nothing says. */
 DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
@@ -6092,7 +6072,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
-    if (call->kind < 0 || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
         return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
     }
     if (call->kind == DPAR_BARRIER) {
@@ -6164,7 +6144,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
@@ -6175,7 +6155,7 @@ DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
-        c->sent[call->kind] += dpar_call_sent(c, call);
+        c->sent[call->kind] += dpari_call_sent(c, call);
     }
     return s;
 }
@@ -6536,11 +6516,6 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);
-}
-
-DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out)
-{
-    return dpar_comm_split(c, 0, 0, out);
 }
 
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
@@ -11477,7 +11452,7 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPAR_API const char *dpar_launcher_name(int32_t launcher)
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -11539,7 +11514,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, dpar_launcher_name(launcher));
+    dpar_text_put(&t, dpari_launcher_name(launcher));
     dpar_text_put(&t, ": ");
     dpar_text_put(&t, set);
     return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
@@ -11612,7 +11587,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t
 /* Do the numbers of a row fit together? */
 static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
     if (job->size < 1) {
         return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
@@ -11813,11 +11788,11 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
     return status;
 }
 
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_find needs a job to fill in", NULL, NULL,
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
                               NULL);
     }
     return dpari_job_here(job, &nodes, why);
@@ -12259,7 +12234,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
         dpar_text_put(&t, "another process is rank 0 of this job (");
-        dpar_text_put(&t, dpar_launcher_name(h->job->launcher));
+        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
         dpar_text_put(&t, ", ");
         dpar_text_put(&t, h->job->id);
         dpar_text_put(&t, ") and did not end");
@@ -12589,7 +12564,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, " s (job ");
     dpar_text_put(&t, job->id);
     dpar_text_put(&t, " of ");
-    dpar_text_put(&t, dpar_launcher_name(job->launcher));
+    dpar_text_put(&t, dpari_launcher_name(job->launcher));
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
@@ -13094,7 +13069,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks: shared memory joins at most # on one node (across "
@@ -13750,63 +13725,6 @@ static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const d
         it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
         it->flip |= back ? (uint32_t)1 << d : 0;
     }
-}
-
-DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
-                                   int32_t type, void *message, dpar_why *why)
-{
-    dpari_move_array a;
-    dpari_move_item it;
-    dpar_status st;
-    if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
-    }
-    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, 0, why);
-    }
-    if (st == DPAR_OK) {
-        a.from = (const unsigned char *)array;
-        dpari_item_init(&it, t, &a);
-        dpari_item_pack(&a, &it, 0, it.volume, (unsigned char *)message);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
-                                     int32_t type, const void *message, dpar_why *why)
-{
-    dpari_move_array a;
-    dpari_move_item it;
-    dpar_status st;
-    if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
-    }
-    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, 1, why);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_check_op(t, type, why);
-    }
-    if (st == DPAR_OK && t->op == DPAR_AVG) {
-        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
-                       0, 0, 0);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    a.to = (unsigned char *)array;
-    dpari_item_init(&it, t, &a);
-    if (t->op == DPAR_COPY) {
-        dpari_item_unpack(&a, &it, 0, it.volume, (const unsigned char *)message);
-    } else {
-        const void *part[4] = {NULL, message, NULL, NULL};
-        dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
-    }
-    return DPAR_OK;
 }
 
 /* ---- counting a list ------------------------------------------------------------------------- */
@@ -14546,8 +14464,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
-                                   const dpar_move_options *o, dpar_why *why)
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, const dpar_move *o,
+                                   dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
@@ -14572,8 +14490,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
 }
 
 /* The caller's scratch, or the communicator's and pages of the system. */
-static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
-                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, int64_t bytes,
+                                      dpari_move_memory *at, dpar_why *why)
 {
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
@@ -14602,8 +14520,7 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_optio
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
-                               const dpari_move_memory *at)
+static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dpari_move_memory *at)
 {
     if (m->c->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
@@ -14703,10 +14620,11 @@ static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
 }
 
 /* Arrays and lists of one rank, judged. */
-static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const void *in,
-                                     const int64_t *in_shape, void *out, const int64_t *out_shape,
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const dpar_move *o,
                                      dpar_why *why)
 {
+    const void *in = o->in;
+    void *out = o->out;
     const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
     const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
     const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
@@ -14716,12 +14634,12 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, 
         return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
                          k, 0, 0);
     }
-    st = n > 0 ? dpari_array_init(&m->out.array, dims, in_shape, m->type, &reads, why) : st;
+    st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
     if (st == DPAR_OK && k > 0) {
-        st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
+        st = dpari_array_init(&m->in.array, dims, o->out_shape, m->type, &writes, why);
     }
-    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, 0, why) : st;
-    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, 1, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, o->in_shape, dims, 0, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, o->out_shape, dims, 1, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -14744,47 +14662,38 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_RECEIVES] = m;
 }
 
-DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                          const dpar_transfer *receives, int64_t m, int32_t type,
-                                          const dpar_move_options *options)
+static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *bytes,
+                                     dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals out, in;
-    dpar_comm shape;
-    if (c == NULL || n < 0 || m < 0 || (n > 0 && sends == NULL) || (m > 0 && receives == NULL)) {
-        return -1;
+    dpar_status st = dpari_move_init(&move, c, o->type, o, why);
+    if (st == DPAR_OK && (o->sends < 0 || o->receives < 0 || (o->sends > 0 && o->send == NULL) ||
+                          (o->receives > 0 && o->receive == NULL))) {
+        st = dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them", o->sends,
+                       o->receives, 0, 0);
     }
-    shape = *c;
-    dpari_lists_source(&source, sends, n, receives, m);
-    if (dpari_move_init(&move, &shape, type, options ? options : &usual, NULL) != DPAR_OK ||
-        dpari_source_total(&source, DPAR_SENDS, &out, NULL) != DPAR_OK ||
-        dpari_source_total(&source, DPAR_RECEIVES, &in, NULL) != DPAR_OK) {
-        return -1;
-    }
-    return dpari_scratch_bytes(&move, &out, &in);
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &out, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &in, why) : st;
+    *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
+    return st;
 }
 
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                        const dpar_transfer *receives, int64_t m, const void *in,
-                                        const int64_t *in_shape, void *out,
-                                        const int64_t *out_shape, int32_t type,
-                                        const dpar_move_options *options, dpar_why *why)
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
-    const dpar_move_options *o = options ? options : &usual;
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals sent, got;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
-    if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    if (c == NULL || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator or the move is NULL", 0, 0, 0, 0);
     }
-    dpari_lists_source(&source, sends, n, receives, m);
-    st = dpari_move_init(&move, c, type, o, why);
-    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, in, in_shape, out, out_shape, why) : st;
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = dpari_move_init(&move, c, o->type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, o, why) : st;
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
     if (st == DPAR_OK) {
@@ -14837,10 +14746,10 @@ typedef struct dpari_redistribution {
 
 /* What a rank moves, counted; needs no other. */
 static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                              const dpar_layout *from, const dpar_layout *to,
-                                              int32_t type, const dpar_move_options *o,
-                                              dpar_why *why)
+                                              const dpar_move *o, dpar_why *why)
 {
+    const dpar_layout *from = o->from, *to = o->to;
+    const int32_t type = o->type;
     dpar_status st = dpari_move_init(&r->move, c, type, o, why);
     int32_t k;
     dpari_zero(&r->source, sizeof r->source);
@@ -14897,10 +14806,12 @@ static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, i
     return st;
 }
 
-static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_layout *from,
-                                               const dpar_layout *to, const void *in, void *out,
-                                               const dpar_move_options *o, dpar_why *why)
+static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_move *o,
+                                               dpar_why *why)
 {
+    const dpar_layout *from = o->from, *to = o->to;
+    const void *in = o->in;
+    void *out = o->out;
     dpari_move *m = &r->move;
     int64_t shape[DPAR_MAX_DIMS], reads, writes;
     dpar_status st =
@@ -15000,34 +14911,35 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
-                                                 const dpar_layout *to, int32_t type,
-                                                 const dpar_move_options *options, int64_t *bytes,
-                                                 dpar_why *why)
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_redistribution r;
     dpar_comm shape;
     dpar_status st;
-    if (c == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator or bytes is NULL", 0, 0, 0, 0);
+    int64_t need = 0;
+    if (c == NULL || move == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator, the move or bytes is NULL", 0, 0, 0,
+                         0);
     }
     shape = *c;
-    st = dpari_redistribution_count(&r, &shape, from, to, type, options ? options : &usual, why);
-    if (st == DPAR_OK && r.bytes < 0) {
+    if (move->from != NULL || move->to != NULL) {
+        st = dpari_redistribution_count(&r, &shape, move, why);
+        need = st == DPAR_OK ? r.bytes : 0;
+    } else {
+        st = dpari_lists_bytes(&shape, move, &need, why);
+    }
+    if (st == DPAR_OK && need < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
     }
-    *bytes = st == DPAR_OK ? r.bytes : *bytes;
+    *bytes = st == DPAR_OK ? need : *bytes;
     return st;
 }
 
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
-                                           const dpar_layout *to, const void *in, void *out,
-                                           int32_t type, const dpar_move_options *options,
-                                           dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
-    const dpar_move_options *o = options ? options : &usual;
+    dpar_move none;
+    const dpar_move *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
     uint64_t hash = 1;
@@ -15036,11 +14948,15 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     if (c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
     }
-    st = dpari_redistribution_count(&r, c, from, to, type, o, why);
-    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
+    if (move == NULL) { /* all ranks hear of it */
+        dpari_zero(&none, sizeof none);
+        o = &none;
+    }
+    st = dpari_redistribution_count(&r, c, o, why);
+    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
     st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
-        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
+        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, o->type), o->from), o->to);
         hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
         hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
         apart = r.may_fall_apart && r.in[0].apart;
@@ -15049,7 +14965,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
-        dpari_move_zeros(&r.move, to, (unsigned char *)memory.there);
+        dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);
     }
     dpari_move_release(&r.move, o, &memory);

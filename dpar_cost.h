@@ -531,7 +531,7 @@ typedef struct dpar_traffic {
     double total;
 } dpar_traffic;
 
-/* The traffic of one step, each operation counted as dpar_call_sent counts it (comm.h): by the n
+/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
  * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
  * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
  * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
@@ -2536,7 +2536,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind < 0 || kind >= DPAR_COLLECTIVES ||
+    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
         !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }

@@ -15,6 +15,61 @@
 #ifndef DPAR_DEBUG_H
 #define DPAR_DEBUG_H
 
+/* ==== debug/doctor.h ==== */
+
+/* doctor - what dpar sees on this machine, what it will use, and what is wrong. */
+
+/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
+ * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
+ * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
+ * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
+ * what the kernel allows. */
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
+
+/* ==== debug/halo_check.h ==== */
+
+/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
+ * suspected, or in its tests:
+ *
+ *     dpar_halo_exchange_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_exchange_run(x);
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);   none is left
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     ... steps ...
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange
+ *
+ * Nothing here is needed by a code that works. */
+
+/* What is looked for. There is none at 0. */
+enum {
+    /* Nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
+    DPAR_HALO_POISON = 1,
+    /* A NaN that is still there, in a cell that exchanges fill: E_ARG with field, cell and rank. Of
+     * fields that have no NaN themselves. Local. */
+    DPAR_HALO_UNFILLED,
+    /* A value that an exchange would change, bit for bit: a halo that is stale; with a plan of
+     * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
+     * point, both ranks, both values. Nothing changes (halos do while it runs). COLLECTIVE; an
+     * exchange and a copy of the halos (dpar_comm_alloc). */
+    DPAR_HALO_STALE,
+    /* A halo cell that is not its owner's, over another way: each field's own points are gathered
+     * on rank 0 by plain messages, put together as the serial code would hold them, and the halos
+     * of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
+     * lists). E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes memory for the whole
+     * grid on rank 0 (dpar_comm_alloc). */
+    DPAR_HALO_WRONG
+};
+/* Between exchanges. OK: nothing was found. E_ARG also: no plan, no such `what`, an exchange that
+ * has not ended, fields in a device's memory where messages carry all (nothing waits for it). Then
+ * errors of the communicator. */
+DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why);
+
+/* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
+ * most along any mesh axis (1: a neighbour), pieces (boxes), bytes, those of them that are read
+ * where they lie, runs of memory; and with options.timers the phases' times, microseconds an
+ * exchange. Nothing for NULL. Local, O(peers x pieces). */
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
+
 #endif /* DPAR_DEBUG_H */
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -23,9 +78,9 @@
     !defined(DPAR_DEBUG_IMPLEMENTATION_DONE)
 #define DPAR_DEBUG_IMPLEMENTATION_DONE
 
-/* ==== debug/doctor.h ==== */
+/* ==== debug/checkup.h ==== */
 
-/* doctor - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
+/* checkup - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
  * any machine before it. */
 
 enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
@@ -705,7 +760,7 @@ static void dpari_doctor_devices(dpari_doctor *d)
                            "@ does not say the local rank, so no rank knows which of # GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpar_launcher_name(c->job.launcher), c->gpus, 0, 0);
+                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
@@ -1006,7 +1061,7 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpar_text_put(out, dpar_launcher_name(j->launcher));
+    dpar_text_put(out, dpari_launcher_name(j->launcher));
     dpar_text_put(out, ": rank ");
     dpar_text_int(out, j->rank);
     dpar_text_put(out, " of ");
@@ -1208,7 +1263,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
 
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     int32_t k, c;
     if (!x || !out) {
         return;
@@ -1221,7 +1276,7 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
     dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
     dpar_text_put(out,
                   "  to rank   way       hops   pieces        bytes       direct         runs\n");
-    for (k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
         column[0] = t.peer;
@@ -1290,11 +1345,11 @@ static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
+static void dpari_hx_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->forward && !x->in_order; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -1373,11 +1428,11 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
     }
 }
 
-DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_unfilled(const dpar_halo_exchange *x, dpar_why *why)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->forward; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
@@ -1401,7 +1456,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
             } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
-    return x ? DPAR_OK : dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    return DPAR_OK;
 }
 
 /* ---- comparing with what an exchange brings ---------------------------------------------------
@@ -1588,7 +1643,7 @@ static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
                                     x->fields, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
@@ -1596,9 +1651,6 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
@@ -2080,14 +2132,11 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
         st = dpari_hx_compare_field(x, f, &found);
@@ -2101,6 +2150,23 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     return found.text[0] == 0 ? DPAR_OK
                               : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
                                                sizeof found.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_not_idle(x, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (what) {
+    case DPAR_HALO_POISON: dpari_hx_poison(x); return DPAR_OK;
+    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
+    case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
+    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
+    default:
+        return dpari_say(DPAR_E_ARG, why, "check #: DPAR_HALO_POISON (1) to WRONG (4)", what, 0, 0,
+                         0);
+    }
 }
 
 #endif /* DPAR_DEBUG_IMPLEMENTATION */

@@ -31,6 +31,7 @@
  *         dpar_mesh mesh;
  *         dpar_halo h = {0};
  *         dpar_halo_field f = {0};
+ *         dpar_halo_options o = {0};
  *         dpar_halo_exchange *x = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
@@ -44,9 +45,11 @@
  *         f.halo = &h;
  *         f.type = DPAR_F64;
  *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
- *         bad = bad || dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why);
+ *         o.field = &f;
+ *         o.fields = 1;
+ *         bad = bad || dpar_halo_exchange_bytes(c, &o, &bytes, &why);
  *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &f, 1, NULL, &x, &why);
+ *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why);
  *         for (step = 0; step < 10 && !bad; step++) {
  *             bad = dpar_halo_exchange_begin(x);
  *             if (dpar_halo_core(&h, c->rank, &todo)) {
@@ -85,6 +88,8 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
                               one plan may have different ones: other points, widths, dims */
+    const dpar_halo *room; /* NULL; or the halo that the array has room for, where it is wider than
+                              the one that is exchanged, see below */
     int32_t type;          /* DPAR_F64, ...; must be said */
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
@@ -111,8 +116,8 @@ typedef struct dpar_halo_field {
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank. Where c
                             has a memory of its own and messages carry all (no ranks share memory):
-                            c->mem; nothing waits for the device then, and poison, agree and
-                            compare do nothing or give E_ARG */
+                            c->mem; nothing waits for the device then, and
+                            dpar_halo_exchange_check gives E_ARG */
 } dpar_halo_field;
 
 /* Two fields that follow each other in the list are u, along the last dim, and v, along the one
@@ -129,6 +134,17 @@ typedef struct dpar_halo_field {
  *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
 enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
+/* Two widths of one array: a code that needs 3 points once a step and 1 in its substeps has two
+ * plans over it, whose fields differ in `halo`; bind both when arrays swap:
+ *     dpar_halo thin = wide;                           (field.halo is &wide)
+ *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
+ *     dpar_halo_field inner = field;
+ *     inner.halo = &thin;
+ *     inner.room = &wide;
+ * Grid, mesh, owners and points of both are the same (E_ARG), the exchanged one's box lies inside
+ * (E_RANGE); not for compact halos, whose buffer has one width (E_ARG). With strides, too, `origin`
+ * is the first own point of the wider one. */
+
 /* How it travels. */
 enum {
     DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
@@ -138,9 +154,12 @@ enum {
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
 };
 
-/* All zero: the defaults. The same on all ranks, but for node and timers. */
+/* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
+ * The same on all ranks, but for where arrays lie, node and timers. */
 typedef struct dpar_halo_options {
-    int32_t way;       /* DPAR_HALO_x */
+    const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
+    int32_t fields;               /* 1 .. 4096 */
+    int32_t way;                  /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
                           three steps: fewer messages, more waits. Not with folds, poles, cubes,
                           masked owners, windows, compact halos, edges without corners: E_ARG.
@@ -154,9 +173,9 @@ typedef struct dpar_halo_options {
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
-    int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
-    dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
-                          those of c, if its engine shares memory */
+    int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
+    dpar_comm *node; /* the ranks of c that share memory with this one (dpar_mpi_make_node); NULL:
+                        those of c, if its engine shares memory */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -164,10 +183,9 @@ typedef struct dpar_halo_exchange dpar_halo_exchange;
 /* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
  * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
  * where arrays lie. Local. O(pieces). */
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
-/* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
+/* Plans the exchange. Arrays of the fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
  * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
@@ -176,7 +194,6 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
  * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
  * all ranks. Costs some messages a peer: once, not each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
@@ -221,78 +238,18 @@ DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t 
  * it: no call may have such a plan any more. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
-/* What a rank sends to one peer at each exchange. */
-typedef struct dpar_halo_traffic {
-    int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
-    int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
-    int64_t direct; /* of them read where they lie */
-    int64_t runs;   /* pieces of memory in one piece */
-} dpar_halo_traffic;
-/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
-DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
-                                        dpar_halo_traffic *t);
-/* A table of it with the phases' times (options.timers), as text: microseconds an exchange. Nothing
- * for NULL. Local, O(peers x pieces). */
-DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
-
-/* ---- looking for mistakes ---- */
-
-/* Is what an exchange would bring there already, bit for bit? With a plan of shared points: are all
- * copies of a point equal to their owner's? With halos: is none stale? E_MISMATCH on all ranks with
- * the first that differs: field, point, both ranks, both values. Nothing changes (halos do while it
- * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
-
-/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Between exchanges. Local.
- */
-DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
-/* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
- * itself. Local. */
-DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why);
-/* Compares every halo cell with its owner's cell, over another way: each field's own points are
- * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
- * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
- * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
- * for the whole grid on rank 0 (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
-
-/* ---- narrower widths ---- */
-
-/* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
- * step and 1 in its substeps has two plans over one array.
- *     dpar_halo thin = wide;                           (field.halo is &wide)
- *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
- *     dpar_halo_field_narrower(&field, &thin, c->rank, &field_1, &why);
- *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
- *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
- * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
- * Grid, mesh, owners and points are those of the wider one (E_ARG), its box lies inside (E_RANGE);
- * not for compact halos, whose buffer has one width (E_ARG). rank: of the communicator. Local. */
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why);
-
 /* ---- choosing ---- */
 
-/* What was fastest, to keep beside the code's own configuration. */
-typedef struct dpar_halo_choice {
-    int32_t way, ordered;
-    int64_t run_bytes;
-    double seconds; /* an exchange took, the slowest rank's median */
-} dpar_halo_choice;
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
- * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
- * dpar_halo_exchange_bytes says with options.ordered 0 and 1, free again afterwards. Of the options
- * way, ordered and run_bytes are not looked at. The fields' halos are filled
- * afterwards. Errors as init and run. */
+ * writes the fastest into way, ordered and run_bytes of the options, which are not looked at: the
+ * same on all ranks, to keep beside the code's own configuration. *seconds (NULL: not wanted): what
+ * an exchange took, the slowest rank's median. (Ordered or not, sums of adjoints differ by
+ * rounding: keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
+ * dpar_halo_exchange_bytes says with ordered 0 and 1, free again afterwards. The fields' halos are
+ * filled afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_choice *choice, dpar_why *why);
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -360,6 +317,7 @@ typedef struct dpari_hx_array {
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t inner[DPAR_MAX_DIMS]; /* its first own point behind that of the array's room */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
 } dpari_hx_array;
 
@@ -536,6 +494,23 @@ DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item
 DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
                                     int on);
 
+/* ==== halo/halo_traffic.h ==== */
+
+/* halo_traffic - what an exchange moves: to whom, how much and in which way. Private. */
+
+/* What a rank sends to one peer at each exchange. */
+typedef struct dpari_hx_traffic {
+    int32_t peer;
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
+} dpari_hx_traffic;
+/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t);
+
 /* ==== halo/halo_open.h ==== */
 
 /* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
@@ -563,6 +538,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+/* The halo that the array has room for. */
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
 /* The array as `rank` holds it; dense: when origin and strides are the defaults. */
 DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
@@ -710,23 +687,30 @@ DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, d
     return 1;
 }
 
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+{
+    return f->room ? f->room : f->halo;
+}
+
 /* The array as `rank` holds it, when origin and strides are the defaults. */
 DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
-    dpar_box own, all;
+    dpar_box own, all, first, whole; /* these two: of the array */
     int64_t step = dpari_hx_components(f);
     int32_t d;
     dpari_zero(a, sizeof *a);
     a->h = f->halo;
     a->rank = rank;
     a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all);
+    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
+                dpari_hx_boxes(dpari_hx_room(f), rank, &first, &whole);
     for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];
-        a->origin[d] = f->halos ? 0 : a->low[d];
+        a->inner[d] = own.lo[d] - first.lo[d];
+        a->origin[d] = f->halos ? 0 : own.lo[d] - whole.lo[d];
         a->stride[d] = step;
-        step *= f->halos ? dpari_most(a->own[d], 1) : all.hi[d] - all.lo[d];
+        step *= f->halos ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
@@ -750,7 +734,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->origin[d];
+            a->origin[d] = f->origin[d] + a->inner[d];
             a->stride[d] = f->stride[d];
         }
     }
@@ -2611,8 +2595,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
-                                        dpar_halo_traffic *t)
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;
@@ -2920,6 +2903,49 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
     return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
 }
 
+/* Does an array with room for another halo hold the one that is exchanged? */
+static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
+                                       dpar_why *why)
+{
+    const dpar_halo *h = f->halo, *room = f->room;
+    dpar_box all, whole;
+    const char *no = NULL;
+    dpar_status st = dpar_halo_check(room, why);
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (f->halos) {
+        no = "halos beside the block are as wide as the plan, there is no other room";
+    } else if (h->grid.dims != room->grid.dims ||
+               !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
+        no = "its room is on another grid, mesh or owners";
+    }
+    for (d = 0; d < h->grid.dims && !no; d++) {
+        no = h->grid.extent[d] != room->grid.extent[d] ? "its room is on a grid of another size"
+             : h->points[d] != room->points[d]         ? "its room is on other points"
+                                                       : NULL;
+    }
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+    }
+    if (!dpar_halo_box(h, rank, &all)) {
+        return DPAR_OK;
+    }
+    if (!dpar_halo_box(room, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
+                         0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             h->low[d], h->high[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -2958,7 +2984,11 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
                          f->components, 0, 0);
     }
-    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
     }
@@ -3088,19 +3118,15 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why)
 {
-    dpar_halo_options o;
     dpari_hx_size z;
     dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    if (!c || !options || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -3903,6 +3929,7 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     x->node = o.node ? o.node : c;
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
+    x->options.field = x->field;
     x->rank = c->rank;
     x->wide = dpari_os_wide();
     x->fields = n;
@@ -3927,11 +3954,11 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 }
 
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why)
 {
-    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
+    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
+                         options ? options->fields : 0, options, 0, plan, why);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -3974,78 +4001,6 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
     }
-    return DPAR_OK;
-}
-
-/* ---- the same array, less wide ----------------------------------------------------------------
- */
-
-/* Why the narrower halo is none of this field's; NULL: it is. */
-static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
-{
-    const dpar_halo *wide = f->halo;
-    int32_t d;
-    if (f->halos) {
-        return "halos beside the block are as wide as the plan: give the narrower plan its own";
-    }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
-        return "the narrower halo is on another grid, mesh or owners";
-    }
-    for (d = 0; d < wide->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
-            return "the narrower halo is on a grid of another size";
-        }
-        if (h->points[d] != wide->points[d]) {
-            return "the narrower halo is on other points";
-        }
-    }
-    return NULL;
-}
-
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why)
-{
-    dpari_hx_array a;
-    dpar_halo_field to;
-    dpar_box own[2], all[2];
-    const char *no;
-    dpar_status st;
-    int32_t d;
-    if (!field || !field->halo || !halo || !narrower) {
-        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
-                         0, 0, 0, 0);
-    }
-    st = dpar_halo_check(field->halo, why);
-    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    no = dpari_hx_not_inside(field, halo);
-    if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
-    }
-    to = *field;
-    to.halo = halo;
-    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
-        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
-            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
-                             0);
-        }
-        dpari_hx_array_of(&a, field, rank);
-        for (d = 0; d < halo->grid.dims; d++) {
-            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
-                return dpari_say(DPAR_E_RANGE, why,
-                                 "dim #: widths of # and # do not lie in the array of rank #", d,
-                                 halo->low[d], halo->high[d], rank);
-            }
-            to.stride[d] = a.stride[d];
-            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
-        }
-        to.component_stride = a.component;
-    }
-    *narrower = to;
     return DPAR_OK;
 }
 
@@ -4101,34 +4056,34 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_choice *choice, dpar_why *why)
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why)
 {
-    dpar_halo_options o;
-    dpar_halo_choice best;
+    dpar_halo_options o, best;
+    double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
     int32_t i, k;
     dpari_zero(&o, sizeof o);
-    dpari_zero(&best, sizeof best);
     o = options ? *options : o;
+    best = o;
     o.timers = 0;
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
-        double seconds;
+        double took;
         int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < n && o.ordered; k++) { /* the first way, which is none, judges the fields */
-            ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
+        for (k = 0; k < o.fields && o.field && o.ordered;
+             k++) { /* the first way, which is none, judges the fields */
+            ordered = ordered && o.field[k].halo && dpari_hx_can_order(&o.field[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
-        st = choice ? st : dpari_say(DPAR_E_ARG, &said, "halo: choice is NULL", 0, 0, 0, 0);
+        st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
@@ -4137,23 +4092,26 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
         if (st != DPAR_OK) {
             return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
         }
-        st = dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why);
+        st = dpar_halo_exchange_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
-        seconds = dpari_hx_time(x, &st);
-        if (st == DPAR_OK && (best.seconds <= 0.0 || seconds < best.seconds)) {
+        took = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.way = o.way;
             best.ordered = o.ordered;
             best.run_bytes = o.run_bytes;
-            best.seconds = seconds;
+            least = took;
         }
         st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
     }
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
-    *choice = best;
+    *options = best;
+    if (seconds) {
+        *seconds = least;
+    }
     return DPAR_OK;
 }
 

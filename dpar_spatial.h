@@ -132,10 +132,10 @@ struct dpar_spatial {
     dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
                                             Sum over ranks (dpar_all_reduce) is yours */
     void *user;
-    const dpar_halo_options *options; /* how halos travel; NULL: defaults. Boxes are packed,
-                                         wherever arrays lie. With way DPAR_HALO_DIRECT long runs
-                                         are read where they lie: in and in_gradient are then
-                                         memory of dpar_comm_alloc in each step, on all ranks
+    const dpar_halo_options *options; /* how halos travel (not: which fields); NULL: defaults. Boxes
+                                         are packed, wherever arrays lie. With way DPAR_HALO_DIRECT
+                                         long runs are read where they lie: in and in_gradient are
+                                         then memory of dpar_comm_alloc in each step, on all ranks
                                          (E_ARG) */
 };
 
@@ -1104,7 +1104,12 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
-        st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
+        dpar_halo_options o;
+        dpari_zero(&o, sizeof o);
+        o = layer->options != NULL ? *layer->options : o;
+        o.field = p->field;
+        o.fields = p->layer.tensors;
+        st = dpar_halo_exchange_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
@@ -1225,7 +1230,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
 {
     dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
     dpari_spatial_memory at;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     void *constants = NULL;
     int32_t k;
     dpar_status st;
@@ -1249,7 +1254,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         }
         return st;
     }
-    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
         p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
     p->constants = (unsigned char *)constants;
@@ -2050,7 +2055,9 @@ static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c,
         dpari_windows_buffers(p, c, w, buffers);
     }
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bytes(c, &w->field[2 * i], 2, &o, &w->bytes[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -2061,16 +2068,17 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     int32_t i;
     dpar_status st = DPAR_OK;
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.tag = p->layer.tag + 2 * i;
-        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &w->field[2 * i], 2, &o,
-                                     &w->exchange[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
-    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(w->exchange[0], i, &t); i++) {
+    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
     }
     return st;
@@ -2093,9 +2101,9 @@ static void dpari_windows_push(dpar_attention_plan *p)
 
 static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
 {
-    return base != NULL ? (unsigned char *)base +
-                              token * f->components * (int64_t)dpar_type_bytes(f->type)
-                        : NULL;
+    return base != NULL
+               ? (unsigned char *)base + token * f->components * (int64_t)dpar_type_bytes(f->type)
+               : NULL;
 }
 
 /* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */

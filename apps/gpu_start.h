@@ -109,7 +109,7 @@ static int with_gpu(dpar_comm *host, const dpar_start *job, const rank_call *cal
     right(dpar_cuda_open(&g.cuda, &options, &why), why.text);
     dpar_cuda_mem(&g.cuda, &g.mem);
     nccl.mem = &g.mem; /* becomes world->mem: strategies work on this device */
-    right(host != NULL ? dpar_nccl_comm(host, &nccl, &g.world, &why)
+    right(host != NULL ? dpar_nccl_make(host, &nccl, &g.world, &why)
                        : dpar_nccl_init(NULL, &nccl, &g.world, &why),
           why.text);
     const int bad = call->run(&g, call->arg);
@@ -128,7 +128,7 @@ static int forked(dpar_comm *host, void *call)
 static int find_ranks(dpar_start *job, double *ranks)
 {
     dpar_why why;
-    if (dpar_start_find(job, &why) != DPAR_OK) {
+    if (dpar_start_read(job, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;

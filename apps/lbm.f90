@@ -194,11 +194,12 @@ contains
         type(c_ptr) :: memory
         integer(c_int64_t) :: bytes
         if (.not. c_associated(b%near, b%world)) options%node = b%near
-        call need(dpar_halo_exchange_bytes(b%world, field, fields, options, bytes, why), "exchange")
+        options%field = c_loc(field)
+        options%fields = fields
+        call need(dpar_halo_exchange_bytes(b%world, options, bytes, why), "exchange")
         ! closed with it
         call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange")
-        call need(dpar_halo_exchange_init(memory, bytes, b%world, field, fields, options, x, why), &
-                  "exchange")
+        call need(dpar_halo_exchange_init(memory, bytes, b%world, options, x, why), "exchange")
     end subroutine
 
     ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
@@ -789,7 +790,7 @@ program lbm
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, result)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, result)
 #else
-    call need(dpar_start_find(job, why), "launcher")
+    call need(dpar_start_read(job, why), "launcher")
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         rank = job%rank
         ranks = job%size
@@ -807,8 +808,8 @@ program lbm
         stop 2, quiet=.true.
     end if
 #ifdef USE_MPI
-    call need(dpar_mpi_comm(MPI_COMM_WORLD, out=world, why=why), "MPI")
-    if (chosen%node) call need(dpar_mpi_node(MPI_COMM_WORLD, node=chosen%near, why=why), "node")
+    call need(dpar_mpi_make(MPI_COMM_WORLD, out=world, why=why), "MPI")
+    if (chosen%node) call need(dpar_mpi_make_node(MPI_COMM_WORLD, node=chosen%near, why=why), "node")
     if (rank_main(world, c_loc(chosen)) /= 0) stop 1, quiet=.true.
     if (chosen%node) call need(dpar_comm_close(chosen%near), "close")
     call need(dpar_comm_close(world), "close")

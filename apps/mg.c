@@ -473,6 +473,7 @@ static void set_up_level(mg *g, level *l)
     const int64_t extent[3] = {l->n, l->n, l->n + 2};
     dpar_placement cuts[2];
     dpar_halo_field field;
+    dpar_halo_options options;
     int64_t bytes = 0;
     dpar_box own;
     void *plan;
@@ -501,12 +502,15 @@ static void set_up_level(mg *g, level *l)
     field.halo = &l->halo;
     field.type = DPAR_F64;
     field.data = l->r;
+    memset(&options, 0, sizeof options);
+    options.field = &field;
+    options.fields = 1;
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_bytes(g->c, &field, 1, NULL, &bytes, &g->why);
+        g->st = dpar_halo_exchange_bytes(g->c, &options, &bytes, &g->why);
     }
     plan = memory(g, bytes);
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_init(plan, bytes, g->c, &field, 1, NULL, &l->x, &g->why);
+        g->st = dpar_halo_exchange_init(plan, bytes, g->c, &options, &l->x, &g->why);
     }
 }
 
@@ -679,7 +683,7 @@ static int start(request *q)
     dpar_comm *c = NULL;
     dpar_why why;
     int bad;
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (c->size > RANKS || (q->ranks > 0 && q->ranks != c->size)) {

@@ -534,7 +534,7 @@ int main(int argc, char **argv)
         return 0;
     }
     bad = read_arguments(argc, argv, &n, &p);
-    if (bad == 0 && dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (bad == 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         bad = complain(why.text, NULL);
     }
     if (bad == 0 && ((n > 0 && n != c->size) || c->size > 64)) {

@@ -622,10 +622,14 @@ static dpar_status cut(planet *p, int64_t reach)
 static dpar_status plan(planet *p)
 {
     dpar_halo_field field[FIELDS];
+    dpar_halo_options options;
     int64_t bytes = 0;
     int n;
     dpar_status st = open_air(p);
     memset(field, 0, sizeof field);
+    memset(&options, 0, sizeof options);
+    options.field = field;
+    options.fields = FIELDS;
     for (n = 0; n < FIELDS; n++) {
         field[n].halo = &p->points[n];
         field[n].type = DPAR_F64;
@@ -637,14 +641,14 @@ static dpar_status plan(planet *p)
         field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
     }
     if (st == DPAR_OK) {
-        st = dpar_halo_exchange_bytes(p->c, field, FIELDS, NULL, &bytes, &p->why);
+        st = dpar_halo_exchange_bytes(p->c, &options, &bytes, &p->why);
     }
     if (st == DPAR_OK) {
         st = open_plan(p, bytes);
     }
-    return st != DPAR_OK ? st
-                         : dpar_halo_exchange_init(p->plan, bytes, p->c, field, FIELDS, NULL,
-                                                   &p->exchange, &p->why);
+    return st != DPAR_OK
+               ? st
+               : dpar_halo_exchange_init(p->plan, bytes, p->c, &options, &p->exchange, &p->why);
 }
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
@@ -1214,7 +1218,7 @@ static int run(settings *s)
     dpar_why why;
     dpar_comm *c = NULL;
     int bad = 1;
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (s->ranks > 0 && (int32_t)s->ranks != c->size) {

@@ -169,7 +169,7 @@ static int with_device(gpu *g, const void *arg)
 static int launched(void)
 {
     dpar_start job;
-    return dpar_start_find(&job, NULL) == DPAR_OK && job.launcher != DPAR_LAUNCHER_NONE && job.rank;
+    return dpar_start_read(&job, NULL) == DPAR_OK && job.launcher != DPAR_LAUNCHER_NONE && job.rank;
 }
 
 static int run(settings *s)

@@ -172,6 +172,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
 {
     dpar_halo h;
     dpar_halo_field f;
+    dpar_halo_options options;
     dpar_halo_exchange *x = NULL;
     dpar_box core, rim[MOST_BOXES];
     dpar_why why;
@@ -199,9 +200,12 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     f.type = DPAR_F64;
     f.data = u[0];
     f.mem = c->mem; /* the device packs: nothing waits for it */
-    right(dpar_halo_exchange_bytes(c, &f, 1, NULL, &room, &why), why.text);
+    memset(&options, 0, sizeof options);
+    options.field = &f;
+    options.fields = 1;
+    right(dpar_halo_exchange_bytes(c, &options, &room, &why), why.text);
     void *plan = plan_memory(room);
-    right(dpar_halo_exchange_init(plan, room, c, &f, 1, NULL, &x, &why), why.text);
+    right(dpar_halo_exchange_init(plan, room, c, &options, &x, &why), why.text);
     right(cudaStreamSynchronize(g->stream));
     right(dpar_barrier(c, NULL), c->why.text);
     const double began = now();

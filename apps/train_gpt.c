@@ -1587,7 +1587,7 @@ static int run(settings *s, int ranks)
         return 2;
     }
 #ifdef USE_MPI
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     bad = rank_main(c, s);

@@ -1568,7 +1568,7 @@ int main(int argc, char **argv)
         return 0;
     }
     bad = read_arguments(argc, argv, size, &o);
-    if (bad == 0 && dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (bad == 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         bad = complain(why.text, NULL);
     }
     if (bad == 0) {

@@ -176,9 +176,12 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         p->sent = 8.0 * 6.0 * side * side * s.layers;
     }
     p->sent *= p->fields;
-    right(dpar_halo_exchange_bytes(g->world, p->f, p->fields, NULL, &bytes, &why), why.text);
+    memset(&options, 0, sizeof options);
+    options.field = p->f;
+    options.fields = p->fields;
+    right(dpar_halo_exchange_bytes(g->world, &options, &bytes, &why), why.text);
     p->memory = plan_memory(bytes);
-    right(dpar_halo_exchange_init(p->memory, bytes, g->world, p->f, p->fields, NULL, &p->x, &why),
+    right(dpar_halo_exchange_init(p->memory, bytes, g->world, &options, &p->x, &why),
           why.text);
 }
 

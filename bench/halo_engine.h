@@ -79,6 +79,8 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
     memset(&o, 0, sizeof o);
     memset(x->field, 0, sizeof x->field);
     o.way = way;
+    o.field = x->field;
+    o.fields = arrays;
     x->arrays = arrays;
     x->registered = registered;
     for (int i = 0; i < arrays; i++) {
@@ -92,14 +94,12 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
         x->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_exchange_bytes(dpar_world, x->field, arrays, &o, &bytes, &why), "bytes",
-              why.text);
+    dpar_must(dpar_halo_exchange_bytes(dpar_world, &o, &bytes, &why), "bytes", why.text);
     if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    dpar_must(
-        dpar_halo_exchange_init(x->memory, bytes, dpar_world, x->field, arrays, &o, &x->plan, &why),
-        "init", why.text);
+    dpar_must(dpar_halo_exchange_init(x->memory, bytes, dpar_world, &o, &x->plan, &why), "init",
+              why.text);
     return arrays;
 }
 

@@ -8,7 +8,7 @@
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
  * each fault, and at last "nothing is wrong". Exit code: 0 nothing is wrong, 1 something is, 2 bad
  * input. */
-#include "dpar_comm.h"
+#include "dpar_debug.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -156,8 +156,8 @@ static dpar_status collective_textbook(int32_t kind, int32_t algorithm, int32_t 
 {
     dpari_terms t;
     double s;
-    if (n < 1 || kind < 0 || kind >= DPAR_COLLECTIVES || !(bytes >= 0.0) || !(alpha >= 0.0) ||
-        !(beta >= 0.0) || !(gamma >= 0.0)) {
+    if (n < 1 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES || !(bytes >= 0.0) ||
+        !(alpha >= 0.0) || !(beta >= 0.0) || !(gamma >= 0.0)) {
         return DPAR_E_ARG;
     }
     t.p = n;

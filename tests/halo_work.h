@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_work - halo exchanges of a random grid whose every cell each rank can foretell by the words
- * of halo.h: for tests that care what happens to the ranks. (Geometry: tests/halo/ranks/halo_oracle.c.)
- * Two fields: eight f64 a point, whose rows are long enough to be read where they lie, and one i32.
+ * of halo.h: for tests that care what happens to the ranks. (Geometry:
+ * tests/halo/ranks/halo_oracle.c.) Two fields: eight f64 a point, whose rows are long enough to be
+ * read where they lie, and one i32.
  */
 #ifndef DPAR_HALO_WORK_H
 #define DPAR_HALO_WORK_H
 
+#include "halo_plans.h"
 #include "run_oracle.h"
 
 enum { HALO_WORK_FIELDS = 2, HALO_WORK_POISON = -7 };
@@ -227,14 +229,11 @@ static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
         a->memory = (unsigned char *)p;
         w->f[i].data = p;
     }
-    s = s == DPAR_OK
-            ? dpar_halo_exchange_bytes(c, w->f, HALO_WORK_FIELDS, &w->options, &w->bytes, &why)
-            : s;
+    s = s == DPAR_OK ? plan_bytes(c, w->f, HALO_WORK_FIELDS, &w->options, &w->bytes, &why) : s;
     if (s != DPAR_OK || posix_memalign(&w->memory, 64, (size_t)w->bytes) != 0) {
         return s == DPAR_OK ? DPAR_E_MEMORY : s;
     }
-    return dpar_halo_exchange_init(w->memory, w->bytes, c, w->f, HALO_WORK_FIELDS, &w->options,
-                                   &w->x, &why);
+    return plan_init(w->memory, w->bytes, c, w->f, HALO_WORK_FIELDS, &w->options, &w->x, &why);
 }
 
 /* COLLECTIVE while all is well. */

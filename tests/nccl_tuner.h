@@ -186,7 +186,8 @@ static dpar_status nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_
     int32_t a, p;
     double best = -1.0;
     t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
-    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) || kind < 0 ||
+    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) ||
+        kind <= DPAR_NO_CALL ||
         (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
         return DPAR_E_UNKNOWN;
     }

@@ -1074,7 +1074,7 @@ static DPARI_UNUSED void oracle_launch(oracle_total *t, const char *name, int n,
     {
         dpar_comm *world = NULL;
         (void)options;
-        s = dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why);
+        s = dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why);
         if (s == DPAR_OK) {
             world->timeout_s = 120;
             start.base.whole = 1;

@@ -49,7 +49,7 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
 DPAR_API const char *dpar_collective_name(int32_t kind)
 {
     static const char name[DPAR_CALLS][16] = {
-        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
-        "gather",     "scatter",    "send-recv",      "barrier",    "send",      "recv"};
+        "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
+        "gather", "scatter",    "send-recv",  "barrier",        "send",       "recv"};
     return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
 }

@@ -36,8 +36,10 @@ DPAR_API const char *dpar_type_name(int32_t type);
 /* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. */
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left
+ * out is none of them. */
 enum {
+    DPAR_NO_CALL,
     DPAR_ALL_REDUCE,
     DPAR_ALL_GATHER,
     DPAR_REDUCE_SCATTER,
@@ -54,7 +56,7 @@ enum {
     DPAR_CALLS
 };
 
-/* "all-reduce", ..., "send", "recv"; "?" for a number that is none. Static text. */
+/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for other numbers. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 
 #endif

@@ -286,7 +286,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
-    if (call->kind < 0 || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
         return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
     }
     if (call->kind == DPAR_BARRIER) {
@@ -358,7 +358,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
@@ -369,7 +369,7 @@ DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
-        c->sent[call->kind] += dpar_call_sent(c, call);
+        c->sent[call->kind] += dpari_call_sent(c, call);
     }
     return s;
 }
@@ -730,11 +730,6 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);
-}
-
-DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out)
-{
-    return dpar_comm_split(c, 0, 0, out);
 }
 
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c)

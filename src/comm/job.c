@@ -300,7 +300,7 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPAR_API const char *dpar_launcher_name(int32_t launcher)
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -362,7 +362,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, dpar_launcher_name(launcher));
+    dpar_text_put(&t, dpari_launcher_name(launcher));
     dpar_text_put(&t, ": ");
     dpar_text_put(&t, set);
     return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
@@ -435,7 +435,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t
 /* Do the numbers of a row fit together? */
 static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
     if (job->size < 1) {
         return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
@@ -636,11 +636,11 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
     return status;
 }
 
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_find needs a job to fill in", NULL, NULL,
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
                               NULL);
     }
     return dpari_job_here(job, &nodes, why);

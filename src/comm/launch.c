@@ -497,7 +497,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks: shared memory joins at most # on one node (across "

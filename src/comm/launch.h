@@ -52,9 +52,7 @@ typedef struct dpar_start {
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
  * collective. */
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
-/* "torchrun", "Open MPI", ...; "none". Static text. */
-DPAR_API const char *dpar_launcher_name(int32_t launcher);
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
@@ -64,12 +62,5 @@ DPAR_API const char *dpar_launcher_name(int32_t launcher);
  * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
  * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
-
-/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
- * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
- * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
- * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
- * what the kernel allows. */
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 #endif

@@ -440,7 +440,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
         dpar_text_put(&t, "another process is rank 0 of this job (");
-        dpar_text_put(&t, dpar_launcher_name(h->job->launcher));
+        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
         dpar_text_put(&t, ", ");
         dpar_text_put(&t, h->job->id);
         dpar_text_put(&t, ") and did not end");
@@ -770,7 +770,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, " s (job ");
     dpar_text_put(&t, job->id);
     dpar_text_put(&t, " of ");
-    dpar_text_put(&t, dpar_launcher_name(job->launcher));
+    dpar_text_put(&t, dpari_launcher_name(job->launcher));
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");

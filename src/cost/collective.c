@@ -287,7 +287,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind < 0 || kind >= DPAR_COLLECTIVES ||
+    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
         !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }

@@ -14,7 +14,7 @@ typedef struct dpar_traffic {
     double total;
 } dpar_traffic;
 
-/* The traffic of one step, each operation counted as dpar_call_sent counts it (comm.h): by the n
+/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
  * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
  * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
  * too small to be priced. Whole numbers, exact, where degrees divide what they cut:

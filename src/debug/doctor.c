@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "doctor.h"
+
+#include "checkup.h"
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
@@ -623,7 +625,7 @@ static void dpari_doctor_devices(dpari_doctor *d)
                            "@ does not say the local rank, so no rank knows which of # GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpar_launcher_name(c->job.launcher), c->gpus, 0, 0);
+                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
@@ -924,7 +926,7 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpar_text_put(out, dpar_launcher_name(j->launcher));
+    dpar_text_put(out, dpari_launcher_name(j->launcher));
     dpar_text_put(out, ": rank ");
     dpar_text_int(out, j->rank);
     dpar_text_put(out, " of ");

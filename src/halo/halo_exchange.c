@@ -295,6 +295,49 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
     return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
 }
 
+/* Does an array with room for another halo hold the one that is exchanged? */
+static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
+                                       dpar_why *why)
+{
+    const dpar_halo *h = f->halo, *room = f->room;
+    dpar_box all, whole;
+    const char *no = NULL;
+    dpar_status st = dpar_halo_check(room, why);
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (f->halos) {
+        no = "halos beside the block are as wide as the plan, there is no other room";
+    } else if (h->grid.dims != room->grid.dims ||
+               !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
+        no = "its room is on another grid, mesh or owners";
+    }
+    for (d = 0; d < h->grid.dims && !no; d++) {
+        no = h->grid.extent[d] != room->grid.extent[d] ? "its room is on a grid of another size"
+             : h->points[d] != room->points[d]         ? "its room is on other points"
+                                                       : NULL;
+    }
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+    }
+    if (!dpar_halo_box(h, rank, &all)) {
+        return DPAR_OK;
+    }
+    if (!dpar_halo_box(room, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
+                         0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             h->low[d], h->high[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -333,7 +376,11 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
                          f->components, 0, 0);
     }
-    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
     }
@@ -463,19 +510,15 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why)
 {
-    dpar_halo_options o;
     dpari_hx_size z;
     dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    if (!c || !options || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -1278,6 +1321,7 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     x->node = o.node ? o.node : c;
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
+    x->options.field = x->field;
     x->rank = c->rank;
     x->wide = dpari_os_wide();
     x->fields = n;
@@ -1302,11 +1346,11 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 }
 
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why)
 {
-    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
+    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
+                         options ? options->fields : 0, options, 0, plan, why);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -1349,77 +1393,5 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
     }
-    return DPAR_OK;
-}
-
-/* ---- the same array, less wide ----------------------------------------------------------------
- */
-
-/* Why the narrower halo is none of this field's; NULL: it is. */
-static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
-{
-    const dpar_halo *wide = f->halo;
-    int32_t d;
-    if (f->halos) {
-        return "halos beside the block are as wide as the plan: give the narrower plan its own";
-    }
-    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
-        return "the narrower halo is on another grid, mesh or owners";
-    }
-    for (d = 0; d < wide->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
-            return "the narrower halo is on a grid of another size";
-        }
-        if (h->points[d] != wide->points[d]) {
-            return "the narrower halo is on other points";
-        }
-    }
-    return NULL;
-}
-
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why)
-{
-    dpari_hx_array a;
-    dpar_halo_field to;
-    dpar_box own[2], all[2];
-    const char *no;
-    dpar_status st;
-    int32_t d;
-    if (!field || !field->halo || !halo || !narrower) {
-        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
-                         0, 0, 0, 0);
-    }
-    st = dpar_halo_check(field->halo, why);
-    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    no = dpari_hx_not_inside(field, halo);
-    if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
-    }
-    to = *field;
-    to.halo = halo;
-    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
-        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
-            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
-                             0);
-        }
-        dpari_hx_array_of(&a, field, rank);
-        for (d = 0; d < halo->grid.dims; d++) {
-            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
-                return dpari_say(DPAR_E_RANGE, why,
-                                 "dim #: widths of # and # do not lie in the array of rank #", d,
-                                 halo->low[d], halo->high[d], rank);
-            }
-            to.stride[d] = a.stride[d];
-            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
-        }
-        to.component_stride = a.component;
-    }
-    *narrower = to;
     return DPAR_OK;
 }

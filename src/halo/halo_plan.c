@@ -70,23 +70,30 @@ DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, d
     return 1;
 }
 
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+{
+    return f->room ? f->room : f->halo;
+}
+
 /* The array as `rank` holds it, when origin and strides are the defaults. */
 DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
-    dpar_box own, all;
+    dpar_box own, all, first, whole; /* these two: of the array */
     int64_t step = dpari_hx_components(f);
     int32_t d;
     dpari_zero(a, sizeof *a);
     a->h = f->halo;
     a->rank = rank;
     a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all);
+    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
+                dpari_hx_boxes(dpari_hx_room(f), rank, &first, &whole);
     for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];
-        a->origin[d] = f->halos ? 0 : a->low[d];
+        a->inner[d] = own.lo[d] - first.lo[d];
+        a->origin[d] = f->halos ? 0 : own.lo[d] - whole.lo[d];
         a->stride[d] = step;
-        step *= f->halos ? dpari_most(a->own[d], 1) : all.hi[d] - all.lo[d];
+        step *= f->halos ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
@@ -110,7 +117,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->origin[d];
+            a->origin[d] = f->origin[d] + a->inner[d];
             a->stride[d] = f->stride[d];
         }
     }

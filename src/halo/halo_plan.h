@@ -68,6 +68,7 @@ typedef struct dpari_hx_array {
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t inner[DPAR_MAX_DIMS]; /* its first own point behind that of the array's room */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
 } dpari_hx_array;
 
@@ -239,6 +240,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+/* The halo that the array has room for. */
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
 /* The array as `rank` holds it; dense: when origin and strides are the defaults. */
 DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);

@@ -4,6 +4,7 @@
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../halo/halo_open.h"
+#include "../halo/halo_traffic.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../train/layers_run.h"
@@ -818,7 +819,12 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
-        st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
+        dpar_halo_options o;
+        dpari_zero(&o, sizeof o);
+        o = layer->options != NULL ? *layer->options : o;
+        o.field = p->field;
+        o.fields = p->layer.tensors;
+        st = dpar_halo_exchange_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
@@ -939,7 +945,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
 {
     dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
     dpari_spatial_memory at;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     void *constants = NULL;
     int32_t k;
     dpar_status st;
@@ -963,7 +969,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         }
         return st;
     }
-    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
         p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
     p->constants = (unsigned char *)constants;

@@ -4,6 +4,7 @@
 #include "../comm/agree.h"
 #include "../comm/mem_run.h"
 #include "../halo/halo_exchange.h"
+#include "../halo/halo_traffic.h"
 #include "../train/attention_way.h"
 
 #include "../base/arith.h"
@@ -95,7 +96,9 @@ static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c,
         dpari_windows_buffers(p, c, w, buffers);
     }
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bytes(c, &w->field[2 * i], 2, &o, &w->bytes[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -106,16 +109,17 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     int32_t i;
     dpar_status st = DPAR_OK;
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.tag = p->layer.tag + 2 * i;
-        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &w->field[2 * i], 2, &o,
-                                     &w->exchange[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
-    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(w->exchange[0], i, &t); i++) {
+    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
     }
     return st;
@@ -138,9 +142,9 @@ static void dpari_windows_push(dpar_attention_plan *p)
 
 static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
 {
-    return base != NULL ? (unsigned char *)base +
-                              token * f->components * (int64_t)dpar_type_bytes(f->type)
-                        : NULL;
+    return base != NULL
+               ? (unsigned char *)base + token * f->components * (int64_t)dpar_type_bytes(f->type)
+               : NULL;
 }
 
 /* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */

@@ -44,7 +44,7 @@ static void expect(const char *const *list, int launcher, int rank, int size, in
 {
     CHECK_INT(find(list), DPAR_OK);
     CHECK_TEXT(why.text, "");
-    CHECK_TEXT(dpar_launcher_name(job.launcher), dpar_launcher_name(launcher));
+    CHECK_TEXT(dpari_launcher_name(job.launcher), dpari_launcher_name(launcher));
     CHECK_INT(job.rank, rank);
     CHECK_INT(job.size, size);
     CHECK_INT(job.local_rank, local_rank);
@@ -378,14 +378,14 @@ static void test_names(void)
 {
     int i, k;
     for (i = 0; i < DPAR_LAUNCHERS; i++) {
-        CHECK(strcmp(dpar_launcher_name(i), "?") != 0);
+        CHECK(strcmp(dpari_launcher_name(i), "?") != 0);
         for (k = 0; k < i; k++) {
-            CHECK(strcmp(dpar_launcher_name(i), dpar_launcher_name(k)) != 0);
+            CHECK(strcmp(dpari_launcher_name(i), dpari_launcher_name(k)) != 0);
         }
     }
-    CHECK_TEXT(dpar_launcher_name(-1), "?");
-    CHECK_TEXT(dpar_launcher_name(DPAR_LAUNCHERS), "?");
-    CHECK_INT(dpar_start_find(NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(dpari_launcher_name(-1), "?");
+    CHECK_TEXT(dpari_launcher_name(DPAR_LAUNCHERS), "?");
+    CHECK_INT(dpar_start_read(NULL, &why), DPAR_E_ARG);
 }
 
 /* Sockets of different jobs have different names, of one job the same; abstract ones begin with a

@@ -26,7 +26,7 @@ if have pkg-config; then
     flags=$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --cflags dpar) || exit 1
     try $CC $lone $flags "$work/user.c" -o "$work/user" && try "$work/user"
     if have mpicc; then
-        printf '#include "dpar_mpi.h"\nint main(void) { return dpar_mpi_comm(MPI_COMM_WORLD, 0, 0, 0) < 0; }\n' > "$work/over.c"
+        printf '#include "dpar_mpi.h"\nint main(void) { return dpar_mpi_make(MPI_COMM_WORLD, 0, 0, 0) < 0; }\n' > "$work/over.c"
         try mpicc $lone $flags "$work/over.c" -o "$work/over"
     else
         echo 'mpicc: not found, dpar_mpi.h only compared'

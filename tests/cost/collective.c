@@ -218,7 +218,7 @@ static void test_monotone(void)
     for (i = 0; i < sizeof text / sizeof text[0]; i++) {
         dpar_cluster c = machine(text[i]);
         int kind, n;
-        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+        for (kind = DPAR_ALL_REDUCE; kind < DPAR_COLLECTIVES; kind++) {
             for (n = 2; n <= 64; n += n < 9 ? 1 : 11) {
                 for (k = 0; k < 3; k++) {
                     double last = 0.0, bytes;
@@ -271,13 +271,15 @@ static int read_row(FILE *f, row *r)
     (void)column(line, 5, r->coll);
     r->bytes = column(line, 6, cell);
     r->us = column(line, 7, cell);
-    for (r->kind = 0; r->kind < 3 && strcmp(r->coll, kinds[r->kind]) != 0; r->kind++) {
+    for (r->kind = DPAR_ALL_REDUCE;
+         r->kind < DPAR_ALL_TO_ALL && strcmp(r->coll, kinds[r->kind - DPAR_ALL_REDUCE]) != 0;
+         r->kind++) {
     }
     r->off = strstr(r->fabric, "OFF") != NULL;
     r->group = strcmp(r->gpu, "A100") == 0    ? A100
                : strcmp(r->gpu, "GH200") == 0 ? GH200
-               : r->kind == 0                 ? H100_AR
-               : r->kind == 3                 ? H100_A2A
+               : r->kind == DPAR_ALL_REDUCE   ? H100_AR
+               : r->kind == DPAR_ALL_TO_ALL   ? H100_A2A
                                               : H100_AGRS;
     /* these set constants: H100-class at 1, 64 and 8192 MiB, GH200 at 1, 16 and 128 MiB */
     r->marked = r->group == GH200
@@ -381,7 +383,7 @@ static void test_tuner(void)
     CHECK_INT(nccl_tuner(&h100, &g, DPAR_ALL_REDUCE, 1e9, &t, &algorithm, &protocol), 0);
     CHECK_TEXT(algorithm, "nvls");
     while (f != NULL && read_row(f, &r)) {
-        i = r.group == A100 ? 0 : r.group == H100_AGRS ? r.kind : -1;
+        i = r.group == A100 ? 0 : r.group == H100_AGRS ? r.kind - DPAR_ALL_REDUCE : -1;
         if (i >= 0) {
             CHECK_INT(
                 nccl_tuner(i == 0 ? &a100 : &h100, &g, r.kind, r.bytes, &t, &algorithm, &protocol),

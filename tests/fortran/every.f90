@@ -190,7 +190,9 @@ contains
     subroutine redistribute(world)
         type(c_ptr), intent(in) :: world
         type(dpar_mesh) :: mesh
-        type(dpar_layout) :: columns, rows
+        type(dpar_layout), target :: columns, rows
+        type(dpar_move) :: move
+        integer(c_int64_t) :: bytes
         integer(c_int64_t) :: shape_(2), offset(2), extent(2)
         integer(c_int32_t), allocatable, target :: a(:, :), b(:, :)
         type(dpar_why) :: why
@@ -213,9 +215,16 @@ contains
         call dpar_layout_local(rows, dpar_rank(world), shape_, offset)
         allocate (b(shape_(2), shape_(1)))
         b = -1
-        call check(dpar_redistribute_run(world, columns, rows, c_loc_of(a), c_loc_of(b), &
-                  DPAR_I32, why=why) == 0, &
+        move%type = DPAR_I32
+        move%from = c_loc(columns)
+        move%to = c_loc(rows)
+        move%in = c_loc_of(a)
+        move%out = c_loc_of(b)
+        call check(dpar_move_bytes(world, move, bytes, why) == 0 .and. bytes >= 0, "bytes of a move")
+        call check(dpar_redistribute_run(world, move, why) == 0, &
                    "redistribute " // dpar_string(why))
+        move%type = DPAR_NO_TYPE
+        call check(dpar_redistribute_run(world, move, why) == DPAR_E_ARG, "a type that was left out")
         fine = .true.
         do j = 1, int(shape_(1))
             do i = 1, int(shape_(2))
@@ -292,12 +301,13 @@ contains
         end if
         do way = DPAR_HALO_AUTO, DPAR_HALO_MESSAGES
             options%way = way
-            call check(dpar_halo_exchange_bytes(world, field, 2, options, bytes, why) == 0, "bytes")
+            options%field = c_loc(field)
+            options%fields = 2
+            call check(dpar_halo_exchange_bytes(world, options, bytes, why) == 0, "bytes")
             allocate (memory(bytes + 64))
             at = transfer(c_loc(memory), at)
             call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
-                      bytes, world, field, &
-                                               2, options, x, why) == 0, "init: " // &
+                      bytes, world, options, x, why) == 0, "init: " // &
                                                dpar_string(why))
             call fill(a, b, lo, hi, own_lo, own_hi)
             call check(dpar_halo_exchange_begin(x) == 0, "begin")
@@ -387,14 +397,14 @@ program every
     integer :: error
     call MPI_Init(error)
     options%rank_order = 1
-    call check(dpar_mpi_comm(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
+    call check(dpar_mpi_make(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
     ranks = rank_main(world, c_loc(given))
     call check(dpar_comm_close(world) == 0, "close")
     call MPI_Finalize(error)
 #else
     call values()
     call get_command_argument(1, word)
-    call check(dpar_start_find(job, why) == 0, "launcher: " // dpar_string(why))
+    call check(dpar_start_read(job, why) == 0, "launcher: " // dpar_string(why))
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
         ranks = rank_main(world, c_loc(given))

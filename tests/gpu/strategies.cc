@@ -8,13 +8,14 @@
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
-#include "dpar_halo.h"
 #include "dpar_train.h"
+#include "dpar_debug.h"
 #include "dpar_nccl.h"
 
 #include "dpar_cuda.h"
 
 #include "../check.h"
+#include "../halo_plans.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ static void begin(dpar_comm *host)
     o.exact = 1;
     o.timeout_s = 60; /* ranks may share a device */
     o.scratch_bytes = 1 << 16;
-    right(dpar_nccl_comm(host, &o, &device.c, &why), why.text);
+    right(dpar_nccl_make(host, &o, &device.c, &why), why.text);
     CHECK(device.c->mem == &device.mem);
 }
 
@@ -341,19 +342,21 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
             memcpy(data, out, (size_t)*n * 8);
         }
     }
-    right(dpar_halo_exchange_bytes(c, f, 2, NULL, &bytes, &why), why.text);
+    right(plan_bytes(c, f, 2, NULL, &bytes, &why), why.text);
     memory = room(bytes);
-    right(dpar_halo_exchange_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
+    right(plan_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
     if (!adjoint && c != owner) {
-        dpar_halo_exchange_poison(x);
-        CHECK_INT(dpar_halo_exchange_unpoisoned(x, &why), moves ? DPAR_E_ARG : DPAR_OK);
+        (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why),
+                  moves ? DPAR_E_ARG : DPAR_OK);
     }
     for (turn = 0; turn < 3; turn++) {
         right(adjoint ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x),
               c->why.text);
         right(dpar_halo_exchange_end(x), c->why.text);
     }
-    right(c != owner ? dpar_halo_exchange_unpoisoned(x, &why) : (dpar_status)DPAR_OK, why.text);
+    right(c != owner ? dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why) : (dpar_status)DPAR_OK,
+          why.text);
     for (k = 0; k < 2; k++) {
         if (on_device) {
             download(out + k * *n, f[k].data, *n * 8);

@@ -43,10 +43,9 @@ static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t period
         k->f[i].mem = on_device ? c->mem : NULL;
         right(dpar_comm_alloc(c, k->n * 8, &k->f[i].data), c->why.text);
     }
-    right(dpar_halo_exchange_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
+    right(plan_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
     k->memory = room(bytes);
-    right(dpar_halo_exchange_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why),
-          why.text);
+    right(plan_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why), why.text);
 }
 
 static void halo_fill(halo_case *k, int rank)

@@ -148,6 +148,8 @@ static void calls_and_works(oracle *o)
     expect(o, "test of work that was never posted", dpar_test(&work), DPAR_OK);
     expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
     call.type = DPAR_I32, call.count = 1, call.in = &x, call.out = &y, call.op = DPAR_SUM;
+    REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation"); /* left out */
+    REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "a batch takes");
     call.kind = -1;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "-1");
     call.kind = DPAR_CALLS;
@@ -215,7 +217,7 @@ static void groups(oracle *o)
     memset(&mem, 0, sizeof mem);
     c->mem = &mem; /* all split from it have it, and its deadline */
     c->timeout_s = 77.0;
-    expect(o, "dup", dpar_comm_dup(c, &part), DPAR_OK);
+    expect(o, "dup", dpar_comm_split(c, 0, 0, &part), DPAR_OK);
     c->mem = was;
     c->timeout_s = deadline;
     expect(o, "the memory of a duplicate", part->mem == &mem, 1);
@@ -279,7 +281,7 @@ static void unfinished(oracle *o)
     int32_t x = 0;
     int under_way;
     memset(&work, 0, sizeof work);
-    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d != NULL) {
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, (d->rank + 1) % d->size, 1, &work),
                DPAR_OK);
@@ -290,7 +292,7 @@ static void unfinished(oracle *o)
     }
     works(o, o->world);
 #if !defined(USE_MPI)
-    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d->rank == 0) { /* the others hear of it */
         memset(&work, 0, sizeof work);
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, 0, 1, &work), DPAR_OK);
@@ -317,7 +319,7 @@ static void aborting(oracle *o)
     dpar_status s;
     int32_t x = 1, y[ORACLE_RANKS];
     memset(&work, 0, sizeof work);
-    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d == NULL) {
         return;
     }
@@ -339,7 +341,7 @@ static void aborting(oracle *o)
     (void)dpar_comm_close(d);
     works(o, o->world);
     /* a status that is no error, and no text */
-    expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
+    expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d->rank == 0) {
         dpar_comm_abort(d, DPAR_MORE, NULL);
     }

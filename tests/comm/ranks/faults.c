@@ -238,8 +238,8 @@ static void plan_quarrel(job *j, int mine)
     why.text[0] = '\0';
     w->options.tag += mine;
     if (posix_memalign(&memory, 64, (size_t)w->bytes) != 0 ||
-        dpar_halo_exchange_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x,
-                                &why) != DPAR_E_MISMATCH ||
+        plan_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x, &why) !=
+            DPAR_E_MISMATCH ||
         strstr(why.text, rank) == NULL || w->c->status != DPAR_OK) {
         j->me->wrong += 1000;
     }
@@ -317,7 +317,7 @@ static int rank_main(dpar_comm *world, void *arg)
     }
     j.me->pid = (int32_t)getpid();
     j.me->stage = 1;
-    s = s == DPAR_OK ? dpar_comm_dup(world, &j.comm[1]) : s;
+    s = s == DPAR_OK ? dpar_comm_split(world, 0, 0, &j.comm[1]) : s;
     s = s == DPAR_OK ? dpar_comm_split(world, world->rank % 2, -world->rank, &j.comm[2]) : s;
     for (i = 0; i < HALOS && b->halo && s == DPAR_OK; i++) {
         j.failed = j.comm[i % 2];

@@ -562,11 +562,11 @@ static int join(int plain, int then_wait)
         return 1;
     }
     ok = adds_up(w);
-    if (dpar_start_find(&start, NULL) != DPAR_OK || start.rank != w->rank) {
+    if (dpar_start_read(&start, NULL) != DPAR_OK || start.rank != w->rank) {
         return 2;
     }
     printf("rank %d of %d: %s (%s)\n", (int)w->rank, (int)w->size, ok ? "adds up" : w->why.text,
-           dpar_launcher_name(start.launcher));
+           dpari_launcher_name(start.launcher));
     fflush(stdout);
     while (then_wait) {
         pause();
@@ -580,7 +580,7 @@ static int squat(double seconds, int uid)
     dpar_start start;
     socklen_t bytes;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (dpar_start_find(&start, &why) != DPAR_OK) {
+    if (dpar_start_read(&start, &why) != DPAR_OK) {
         return 1;
     }
     bytes = dpari_meet_name(&start, 0, 0, &name);
@@ -599,7 +599,7 @@ static int where(void)
 {
     struct sockaddr_un name;
     dpar_start start;
-    if (dpar_start_find(&start, &why) != DPAR_OK) {
+    if (dpar_start_read(&start, &why) != DPAR_OK) {
         return 1;
     }
     dpari_meet_name(&start, 0, 1, &name);

@@ -267,7 +267,7 @@ static void quarrels(oracle *o)
         dpar_call call;
         dpar_status s;
         double begin;
-        if (dpar_comm_dup(o->world, &c) != DPAR_OK) {
+        if (dpar_comm_split(o->world, 0, 0, &c) != DPAR_OK) {
             wrong(o, q.name, "no duplicate", o->world->why.text);
             break;
         }
@@ -310,7 +310,7 @@ static void messages(oracle *o)
         memset(&q, 0, sizeof q);
         q.name = how == 3 ? "type of a message" : "count of a message";
         q.words[0] = words[how][0], q.words[1] = words[how][1];
-        if (dpar_comm_dup(o->world, &c) != DPAR_OK) {
+        if (dpar_comm_split(o->world, 0, 0, &c) != DPAR_OK) {
             wrong(o, q.name, "no duplicate", o->world->why.text);
             break;
         }

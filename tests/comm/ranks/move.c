@@ -28,6 +28,64 @@ enum { MOST = 1 << 14, GUARD = 64, DIMS = 6 };
 
 /* ---- random numbers, the same on all ranks --------------------------------------------------- */
 
+/* ---- what is moved, one argument each -------------------------------------------------------- */
+
+/* `more`, or NULL: how it travels, scratch, shapes. */
+static dpar_move layouts_of(const dpar_layout *from, const dpar_layout *to, const void *in,
+                            void *out, int32_t type, const dpar_move *more)
+{
+    dpar_move m;
+    memset(&m, 0, sizeof m);
+    m = more != NULL ? *more : m;
+    m.from = from, m.to = to, m.in = in, m.out = out, m.type = type;
+    return m;
+}
+
+static dpar_status run_layouts(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
+                               const void *in, void *out, int32_t type, const dpar_move *more,
+                               dpar_why *why)
+{
+    const dpar_move m = layouts_of(from, to, in, out, type, more);
+    return dpar_redistribute_run(c, &m, why);
+}
+
+static dpar_status layouts_bytes(const dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
+                                 int32_t type, const dpar_move *more, int64_t *bytes, dpar_why *why)
+{
+    const dpar_move m = layouts_of(from, to, NULL, NULL, type, more);
+    return dpar_move_bytes(c, &m, bytes, why);
+}
+
+static dpar_move lists_of(const dpar_transfer *send, int64_t sends, const dpar_transfer *receive,
+                          int64_t receives, int32_t type, const dpar_move *more)
+{
+    dpar_move m;
+    memset(&m, 0, sizeof m);
+    m = more != NULL ? *more : m;
+    m.send = send, m.sends = sends, m.receive = receive, m.receives = receives, m.type = type;
+    return m;
+}
+
+static dpar_status run_lists(dpar_comm *c, const dpar_transfer *send, int64_t sends,
+                             const dpar_transfer *receive, int64_t receives, const void *in,
+                             const int64_t *in_shape, void *out, const int64_t *out_shape,
+                             int32_t type, const dpar_move *more, dpar_why *why)
+{
+    dpar_move m = lists_of(send, sends, receive, receives, type, more);
+    m.in = in, m.in_shape = in_shape, m.out = out, m.out_shape = out_shape;
+    return dpar_transfers_run(c, &m, why);
+}
+
+/* -1: there are none. */
+static int64_t lists_bytes(const dpar_comm *c, const dpar_transfer *send, int64_t sends,
+                           const dpar_transfer *receive, int64_t receives, int32_t type,
+                           const dpar_move *more)
+{
+    const dpar_move m = lists_of(send, sends, receive, receives, type, more);
+    int64_t bytes = -1;
+    return dpar_move_bytes(c, &m, &bytes, NULL) == DPAR_OK ? bytes : -1;
+}
+
 static uint32_t seed = 1;
 #ifdef TEST_THREADS
 #define PER_RANK __thread
@@ -255,7 +313,7 @@ static const int32_t all_ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DP
 
 /* ---- one box --------------------------------------------------------------------------------- */
 
-static void random_box(dpar_transfer *t, int64_t *shape, int32_t dims, int most)
+static DPARI_UNUSED void random_box(dpar_transfer *t, int64_t *shape, int32_t dims, int most)
 {
     int32_t d;
     memset(t, 0, sizeof *t);
@@ -281,6 +339,68 @@ static int32_t swapped(const dpar_transfer *t, int32_t d)
     return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
 }
 
+#ifdef DPAR_IMPLEMENTATION /* by the loops of move.c */
+
+/* The box of a send (`extent` elements from mine[]) out of array[shape] into message[], in C order.
+ */
+static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
+                            int32_t type, void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, 0, why);
+    }
+    if (st == DPAR_OK) {
+        a.from = (const unsigned char *)array;
+        dpari_item_init(&it, t, &a);
+        dpari_item_pack(&a, &it, 0, it.volume, (unsigned char *)message);
+    }
+    return st;
+}
+
+/* The message of a receive into array[shape] at mine[], by t->op; t->flip reverses dims, t->swap
+ * exchanges two. */
+static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
+                              int32_t type, const void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, 1, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_op(t, type, why);
+    }
+    if (st == DPAR_OK && t->op == DPAR_AVG) {
+        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
+                       0, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    a.to = (unsigned char *)array;
+    dpari_item_init(&it, t, &a);
+    if (t->op == DPAR_COPY) {
+        dpari_item_unpack(&a, &it, 0, it.volume, (const unsigned char *)message);
+    } else {
+        const void *part[4] = {NULL, message, NULL, NULL};
+        dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
+    }
+    return DPAR_OK;
+}
 /* Small whole numbers, that every type has. */
 static double plain(int64_t i)
 {
@@ -315,7 +435,7 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
         put(type, after.at + n * bytes, op == DPAR_PRODUCT ? 2.0 : plain(n + 3));
     }
     t.op = op;
-    CHECK_INT(dpar_box_pack(&t, shape, array.at, type, message.at, &why), DPAR_OK);
+    CHECK_INT(box_pack(&t, shape, array.at, type, message.at, &why), DPAR_OK);
     for (n = 0; nth(dims, t.extent, n, index); n++) {
         unsigned char want[8];
         for (d = 0; d < dims; d++) {
@@ -325,7 +445,7 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
         wrong += memcmp(want, message.at + n * bytes, (size_t)bytes) != 0;
     }
     CHECK_INT(wrong, 0);
-    CHECK_INT(dpar_box_unpack(&t, shape, after.at, type, message.at, &why), DPAR_OK);
+    CHECK_INT(box_unpack(&t, shape, after.at, type, message.at, &why), DPAR_OK);
     for (n = 0; nth(dims, shape, n, index); n++) { /* also what was not to be touched */
         unsigned char want[8];
         int64_t from[DIMS];
@@ -346,7 +466,7 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
     guarded_free(&after);
 }
 
-static DPARI_UNUSED void test_boxes(void)
+static void test_boxes(void)
 {
     static const int32_t ops[] = {DPAR_COPY, DPAR_SUM, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
     static const int most[] = {1, 2000, 60, 20, 9, 6, 4};
@@ -359,45 +479,46 @@ static DPARI_UNUSED void test_boxes(void)
     }
 }
 
-static DPARI_UNUSED void test_box_errors(void)
+static void test_box_errors(void)
 {
     int64_t shape[] = {4, 5}, huge[] = {INT64_C(1) << 40, INT64_C(1) << 40};
     double array[20], message[20];
     dpar_transfer t = {0, 2, DPAR_SUM, 0, {2, 3}, {1, 1}, {0}, {0}, {0, 0}, 0};
     dpar_why why;
     memset(array, 0, sizeof array);
-    CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_OK);
-    CHECK_INT(dpar_box_pack(NULL, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_box_pack(&t, NULL, array, DPAR_F64, message, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_box_pack(&t, shape, NULL, DPAR_F64, message, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, NULL, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F4, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_OK);
+    CHECK_INT(box_pack(NULL, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, NULL, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, shape, NULL, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, shape, array, DPAR_F64, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, shape, array, DPAR_F4, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "type f4 (6) has no elements of whole bytes");
-    CHECK_INT(dpar_box_pack(&t, huge, array, DPAR_F64, message, &why), DPAR_E_RANGE);
+    CHECK_INT(box_pack(&t, huge, array, DPAR_F64, message, &why), DPAR_E_RANGE);
     t.mine[1] = 3;
-    CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 1: 3 elements from 3 on are not inside an array of 5");
     t.mine[1] = -1;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     t.mine[1] = 0;
     t.extent[0] = 0;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     t.extent[0] = 1;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F8, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F8, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "elements of f8 cannot be combined");
     t.op = DPAR_AVG;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     t.op = DPAR_OPS;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "op 6 is none");
     t.op = DPAR_SUM;
     t.swap[0] = 2;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dims 2 and 0 of 2 cannot change places");
     t.swap[0] = 0;
     t.dims = 7;
-    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
 }
+#endif
 
 /* ---- redistributions ------------------------------------------------------------------------- */
 
@@ -554,7 +675,7 @@ static void check_part(const part *p, const dpar_layout *from, const dpar_layout
 
 /* What the ranks do, each for itself, with layouts that all know. */
 static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
-                                 int32_t type, int32_t op, dpar_move_options *o)
+                                 int32_t type, int32_t op, dpar_move *o)
 {
     const int32_t bytes = dpar_type_bytes(type);
     part in = part_new(from, c->rank, bytes, o->in_shape != NULL);
@@ -566,21 +687,19 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
     fill_part(&in, from, to, c->rank, type, op);
     o->in_shape = o->in_shape ? in.shape : NULL;
     o->out_shape = o->out_shape ? out.shape : NULL;
-    CHECK_INT(dpar_redistribute_run_bytes(c, from, to, type, o, &room, &why), DPAR_OK);
+    CHECK_INT(layouts_bytes(c, from, to, type, o, &room, &why), DPAR_OK);
     if (o->scratch_bytes != 0) { /* exactly as much as it says, wherever it lies */
         guarded scratch = guarded_here(room + 8), there = guarded_new(room + 8);
         o->scratch = scratch.at + 8;
         o->there = there.at + 8;
         o->scratch_bytes = o->there_bytes = room;
-        st = (dpar_status)ON_DEVICE(
-            dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
-                                  out.empty ? NULL : out.memory.at, type, o, &why));
+        st = (dpar_status)ON_DEVICE(run_layouts(c, from, to, in.empty ? NULL : in.memory.at,
+                                                out.empty ? NULL : out.memory.at, type, o, &why));
         guarded_free(&scratch);
         guarded_free(&there);
     } else {
-        st = (dpar_status)ON_DEVICE(
-            dpar_redistribute_run(c, from, to, in.empty ? NULL : in.memory.at,
-                                  out.empty ? NULL : out.memory.at, type, o, &why));
+        st = (dpar_status)ON_DEVICE(run_layouts(c, from, to, in.empty ? NULL : in.memory.at,
+                                                out.empty ? NULL : out.memory.at, type, o, &why));
     }
     if (st != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
@@ -603,7 +722,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
         int64_t extent[DIMS];
         int32_t dims = below(5), d, type = all_types[below(12)];
         int32_t op = dpar_type_reduces(type) && below(2) ? all_ops[below(5)] : DPAR_COPY;
-        dpar_move_options o;
+        dpar_move o;
         dpar_mesh a, b;
         dpar_layout from, to;
         memset(&o, 0, sizeof o);
@@ -668,7 +787,7 @@ static void test_shared_sums(dpar_comm *c)
                 const int64_t extent[] = {13, 7};
                 int32_t size[2], one;
                 dpar_placement p[2], s = dpar_shard(k & 1);
-                dpar_move_options o;
+                dpar_move o;
                 dpar_mesh a, b;
                 dpar_layout from, to;
                 memset(&o, 0, sizeof o);
@@ -699,7 +818,7 @@ static void test_long_sums(dpar_comm *c)
     const int64_t extent[] = {300, 120};
     dpar_placement p = dpar_partial(DPAR_SUM), s = dpar_replicate();
     const int32_t size = c->size;
-    dpar_move_options o;
+    dpar_move o;
     dpar_mesh a;
     dpar_layout from, to;
     memset(&o, 0, sizeof o);
@@ -765,7 +884,7 @@ typedef struct lists {
     int32_t dims;
 } lists;
 
-static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_move_options *o)
+static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_move *o)
 {
     const int32_t bytes = dpar_type_bytes(type);
     const int64_t *shape = l->shape[c->rank];
@@ -784,8 +903,8 @@ static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_m
         put(type, copy.at + i * bytes, want[i]);
     }
     replay(l->receive, l->receives, type, want, shape, shapes);
-    st = (dpar_status)ON_DEVICE(dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives,
-                                                   copy.at, shape, array.at, shape, type, o, &why));
+    st = (dpar_status)ON_DEVICE(run_lists(c, l->send, l->sends, l->receive, l->receives, copy.at,
+                                          shape, array.at, shape, type, o, &why));
     if (st != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
     }
@@ -883,7 +1002,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
     state = seed * 104729u + (uint32_t)c->size;
     for (trial = 0; trial < rounds; trial++) {
         lists l;
-        dpar_move_options o;
+        dpar_move o;
         int32_t r, d, type = types[below(3)];
         type = combines(type, DPAR_AVG) ? type : (int32_t)DPAR_F64;
         memset(&l, 0, sizeof l);
@@ -930,8 +1049,7 @@ static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, in
 
 /* In one array, as users do: what is sent is not what is written. Each point that has an image
  * holds its value after it (grids without folds). */
-static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
-                              const dpar_move_options *o)
+static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l, const dpar_move *o)
 {
     dpar_box own, box;
     const int64_t *shape = l->shape[c->rank];
@@ -950,8 +1068,8 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
         }
         array[n] = mine ? at : -1;
     }
-    CHECK_INT(ON_DEVICE(dpar_transfers_run(c, l->send, l->sends, l->receive, l->receives, array,
-                                           shape, array, shape, DPAR_I64, o, &why)),
+    CHECK_INT(ON_DEVICE(run_lists(c, l->send, l->sends, l->receive, l->receives, array, shape,
+                                  array, shape, DPAR_I64, o, &why)),
               DPAR_OK);
     for (n = 0; has && nth(l->dims, shape, n, index); n++) {
         int32_t d, outside = 0, comes = 1;
@@ -970,7 +1088,7 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
     guarded_free(&memory);
 }
 
-static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move_options *o)
+static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move *o)
 {
     lists l;
     int32_t r, d, mode;
@@ -1006,7 +1124,7 @@ static void test_halos(dpar_comm *c, int rounds)
         dpar_placement p[4];
         dpar_mesh m = random_mesh(1 + below(3), c->size);
         dpar_halo h;
-        dpar_move_options o;
+        dpar_move o;
         memset(&h, 0, sizeof h);
         memset(&o, 0, sizeof o);
         for (d = 0; d < dims; d++) {
@@ -1059,7 +1177,7 @@ static void test_redistribute_errors(dpar_comm *c)
     guarded memory = guarded_new(2 * 24 * 8 * 8);
     double *in = (double *)(void *)memory.at, *out = in + 24 * 8;
     const int last = c->size - 1;
-    dpar_move_options o;
+    dpar_move o;
     int64_t bytes = -7;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -1067,54 +1185,51 @@ static void test_redistribute_errors(dpar_comm *c)
     sum = one_axis(c->size, 0, dpar_partial(DPAR_SUM));
     whole = one_axis(c->size, 0, dpar_replicate());
     away.mesh.offset = 1;
-    CHECK_INT(dpar_redistribute_run(NULL, &rows, &rows, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_redistribute_run(c, &rows, &away, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(NULL, &rows, &rows, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &away, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "a layout on ranks 1 ..") != NULL);
-    CHECK_INT(dpar_redistribute_run(c, NULL, &rows, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_redistribute_run(c, &rows, &rows, in, out, DPAR_F4, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_redistribute_run(c, &rows, &columns, in, in, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, NULL, &rows, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &rows, in, out, DPAR_F4, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &columns, in, in, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "in and out overlap");
-    CHECK_INT(dpar_redistribute_run(c, &rows, &whole, NULL, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &whole, NULL, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
     o.how = 3;
-    CHECK_INT(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
     o.how = 0;
     o.piece_bytes = -1;
-    CHECK_INT(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
+    CHECK_INT(run_layouts(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
     o.piece_bytes = 0;
-    CHECK_INT(dpar_redistribute_run_bytes(c, &rows, &columns, DPAR_F64, NULL, &bytes, &why),
-              DPAR_OK);
+    CHECK_INT(layouts_bytes(c, &rows, &columns, DPAR_F64, NULL, &bytes, &why), DPAR_OK);
     CHECK(bytes > 0);
-    CHECK_INT(dpar_redistribute_run_bytes(c, &rows, &columns, DPAR_F4, NULL, &bytes, &why),
-              DPAR_E_ARG);
+    CHECK_INT(layouts_bytes(c, &rows, &columns, DPAR_F4, NULL, &bytes, &why), DPAR_E_ARG);
     CHECK(bytes > 0);
     if (c->size > 1) {
-        CHECK_INT(dpar_redistribute_run(c, &sum, &whole, in, out, DPAR_F8, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(run_layouts(c, &sum, &whole, in, out, DPAR_F8, NULL, &why), DPAR_E_ARG);
         /* only the last rank is wrong */
-        CHECK_INT(dpar_redistribute_run(c, &rows, &whole, c->rank == last ? NULL : in, out,
-                                        DPAR_F64, NULL, &why),
-                  DPAR_E_ARG);
+        CHECK_INT(
+            run_layouts(c, &rows, &whole, c->rank == last ? NULL : in, out, DPAR_F64, NULL, &why),
+            DPAR_E_ARG);
         CHECK(c->rank == last ||
               strstr(why.text, "cannot: an argument is out of its domain") != NULL);
         o.scratch = out;
         o.scratch_bytes = 8;
-        CHECK_INT(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64,
-                                        c->rank == last ? &o : NULL, &why),
-                  DPAR_E_ROOM);
-        CHECK_INT(dpar_redistribute_run(c, &rows, &whole, in, out,
-                                        c->rank == last ? DPAR_I64 : DPAR_F64, NULL, &why),
+        CHECK_INT(
+            run_layouts(c, &rows, &whole, in, out, DPAR_F64, c->rank == last ? &o : NULL, &why),
+            DPAR_E_ROOM);
+        CHECK_INT(run_layouts(c, &rows, &whole, in, out, c->rank == last ? DPAR_I64 : DPAR_F64,
+                              NULL, &why),
                   DPAR_E_MISMATCH);
-        CHECK_INT(dpar_redistribute_run(c, c->rank == last ? &columns : &rows, &whole, in, out,
-                                        DPAR_F64, NULL, &why),
+        CHECK_INT(run_layouts(c, c->rank == last ? &columns : &rows, &whole, in, out, DPAR_F64,
+                              NULL, &why),
                   DPAR_E_MISMATCH);
         CHECK_TEXT(why.text, "redistribute: the ranks gave different layouts, types or options");
 #ifdef DEVICE_MEMORY
         sum = one_axis(c->size, 0, dpar_partial(DPAR_AVG));
-        CHECK_INT(dpar_redistribute_run(c, &sum, &rows, in, out, DPAR_I32, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(run_layouts(c, &sum, &rows, in, out, DPAR_I32, NULL, &why), DPAR_E_ARG);
         CHECK(strstr(why.text, "of integers") != NULL);
 #endif
     }
-    CHECK_INT(ON_DEVICE(dpar_redistribute_run(c, &rows, &whole, in, out, DPAR_F64, NULL, &why)),
-              DPAR_OK);
+    CHECK_INT(ON_DEVICE(run_layouts(c, &rows, &whole, in, out, DPAR_F64, NULL, &why)), DPAR_OK);
     guarded_free(&memory);
 }
 
@@ -1131,58 +1246,48 @@ static void test_list_errors(dpar_comm *c)
         out[k] = -1;
     }
     t.peer = c->rank; /* to oneself */
-    CHECK_INT(
-        ON_DEVICE(dpar_transfers_run(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why)),
-        DPAR_OK);
+    CHECK_INT(ON_DEVICE(run_lists(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why)),
+              DPAR_OK);
     for (k = 0; k < 20; k++) {
         int inside = k / 5 >= 1 && k / 5 < 3 && k % 5 >= 1 && k % 5 < 4;
         CHECK(out[k] == (inside ? k : -1));
     }
-    CHECK_INT(dpar_transfers_run(NULL, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
+    CHECK_INT(run_lists(NULL, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
               DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_run(c, NULL, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
+    CHECK_INT(run_lists(c, NULL, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
               DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &t, 1, in, shape, NULL, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_run(c, &t, -1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &t, 1, in, NULL, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &t, 1, in, shape, in + 2, shape, DPAR_F64, NULL, &why),
+    CHECK_INT(run_lists(c, &t, 1, &t, 1, in, shape, NULL, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, -1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &t, 1, in, NULL, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &t, 1, in, shape, in + 2, shape, DPAR_F64, NULL, &why),
               DPAR_E_ARG);
     CHECK_TEXT(why.text, "in and out overlap and are not the same");
-    CHECK_INT(dpar_transfers_run(c, &t, 1, NULL, 0, in, shape, out, shape, DPAR_F64, NULL, &why),
+    CHECK_INT(run_lists(c, &t, 1, NULL, 0, in, shape, out, shape, DPAR_F64, NULL, &why),
               DPAR_E_ARG);
     CHECK(strstr(why.text, "sends itself other boxes than it receives") != NULL);
     u = t;
     u.extent[0] = 1;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
     u = t;
     u.peer = c->size;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "is no rank of") != NULL);
     u = t;
     u.dims = 1;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
     u = t;
     u.mine[0] = 3;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
     u = t;
     u.op = DPAR_AVG;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "receive 0: an average without a copy before it");
     u.op = 77;
-    CHECK_INT(dpar_transfers_run(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
-    CHECK(dpar_transfers_run_bytes(c, &t, 1, &t, 1, DPAR_F64, NULL) > 0);
-    CHECK_INT(dpar_transfers_run_bytes(c, &t, 1, &t, 1, DPAR_F4, NULL), -1);
-    CHECK_INT(dpar_transfers_run_bytes(c, NULL, 1, &t, 1, DPAR_F64, NULL), -1);
-    CHECK_INT(dpar_transfers_run(c, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, DPAR_F64, NULL, &why),
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK(lists_bytes(c, &t, 1, &t, 1, DPAR_F64, NULL) > 0);
+    CHECK_INT(lists_bytes(c, &t, 1, &t, 1, DPAR_F4, NULL), -1);
+    CHECK_INT(lists_bytes(c, NULL, 1, &t, 1, DPAR_F64, NULL), -1);
+    CHECK_INT(run_lists(c, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, DPAR_F64, NULL, &why),
               DPAR_OK);
     guarded_free(&memory);
 }
@@ -1227,7 +1332,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     rounds = argc > 1 ? atoi(argv[1]) : 60;
     seed = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         printf("%s\n", why.text);
         return 1;
     }
@@ -1251,8 +1356,10 @@ int main(int argc, char **argv)
     dpar_why why;
     rounds = argc > 2 ? atoi(argv[2]) : rounds;
     seed = argc > 3 ? (uint32_t)atoi(argv[3]) : seed;
+#ifdef DPAR_IMPLEMENTATION
     test_boxes();
     test_box_errors();
+#endif
     for (k = n > 0 ? n : 1; k <= (n > 0 ? n : 8); k++) {
         dpar_status st = dpar_launch_with(k, everything, NULL, NULL, &why);
         CHECK_INT(st, DPAR_OK);

@@ -329,7 +329,7 @@ static int groups(dpar_comm *c, void *arg)
         dpar_comm *other = NULL;
         dpar_work w[2] = {{0}, {0}};
         int32_t sent[2] = {100 + round, 200 + round}, got[2] = {0, 0}, left = 7;
-        EXPECT(dpar_comm_dup(c, &other) == DPAR_OK);
+        EXPECT(dpar_comm_split(c, 0, 0, &other) == DPAR_OK);
         if (bad || c->rank > 1) {
             bad += bad ? 0 : dpar_comm_close(other) != DPAR_OK;
             continue;

@@ -281,7 +281,7 @@ static void several(oracle *o)
         bad = bad || oracle_slot_make(o, &slot[i], ROOM * ORACLE_RANKS) != DPAR_OK;
     }
     comm[0] = o->world;
-    bad = bad || failed(o, "dup", dpar_comm_dup(o->world, &comm[1]), o->world);
+    bad = bad || failed(o, "dup", dpar_comm_split(o->world, 0, 0, &comm[1]), o->world);
     if (!bad) {
         expect(o, "rank of a duplicate", comm[1]->rank, o->world->rank);
         expect(o, "size of a duplicate", comm[1]->size, o->world->size);

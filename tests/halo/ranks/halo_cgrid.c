@@ -7,7 +7,8 @@
  * widths. Then the adjoint's dot product, poison, the checks, plans of shared points and narrower
  * ones. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_cgrid.c -o halo_cgrid
  *     ./halo_cgrid [threads] [long] [RANKS|FROM-TO] [seed=S]   long: every way for every case */
-#include "dpar_halo.h"
+#include "dpar_debug.h"
+#include "halo_plans.h"
 #include "run_oracle.h"
 
 #include "cube_space.h"
@@ -276,7 +277,8 @@ static int assemble(sphere *s, dpar_halo_exchange *x, double *sum)
         }
     }
     s->o->cases++;
-    return good(s, dpar_halo_exchange_agree(x, &s->o->world->why), s->o->world->why.text);
+    return good(s, dpar_halo_exchange_check(x, DPAR_HALO_STALE, &s->o->world->why),
+                s->o->world->why.text);
 }
 
 /* One value of a halo changed on one rank: all hear of it. */
@@ -287,8 +289,8 @@ static int checks(sphere *s, dpar_halo_exchange *x, int plan)
     dpar_status st[2];
     int64_t at[3];
     double *v = NULL;
-    if (!good(s, dpar_halo_exchange_agree(x, why), why->text) ||
-        !good(s, dpar_halo_exchange_compare(x, why), why->text)) {
+    if (!good(s, dpar_halo_exchange_check(x, DPAR_HALO_STALE, why), why->text) ||
+        !good(s, dpar_halo_exchange_check(x, DPAR_HALO_WRONG, why), why->text)) {
         return 0;
     }
     if (s->has && s->o->world->rank == s->o->world->size / 2) {
@@ -305,8 +307,8 @@ static int checks(sphere *s, dpar_halo_exchange *x, int plan)
         *v = -*v;
     }
     (void)dpar_all_reduce(s->o->world, &changed, &any, 1, DPAR_I32, DPAR_MAX, NULL);
-    st[0] = dpar_halo_exchange_agree(x, NULL);
-    st[1] = dpar_halo_exchange_compare(x, NULL);
+    st[0] = dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL);
+    st[1] = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL);
     if (any && (st[0] != DPAR_E_MISMATCH || st[1] != DPAR_E_MISMATCH)) {
         return wrong(s, 1, s->f[1].own.lo, st[0], st[1]);
     }
@@ -343,25 +345,24 @@ static int with_plan(sphere *s, int plan, double *sum)
             memcpy(f[i].stride, a->stride, sizeof a->stride);
             memcpy(f[i].origin, a->origin, sizeof a->origin);
         }
-        ok = ok &&
-             (plan != THIN ||
-              good(s, dpar_halo_field_narrower(&f[i], &a->thin, s->o->world->rank, &f[i], &why),
-                   why.text));
+        if (plan == THIN) {
+            f[i].halo = &a->thin;
+            f[i].room = &a->h;
+        }
     }
-    ok =
-        ok && good(s, dpar_halo_exchange_bytes(s->o->world, f, FIELDS, &o, &bytes, &why), why.text);
+    ok = ok && good(s, plan_bytes(s->o->world, f, FIELDS, &o, &bytes, &why), why.text);
     if (!ok || posix_memalign(&memory, 64, (size_t)bytes) != 0) {
         return 0;
     }
-    ok = good(s, dpar_halo_exchange_init(memory, bytes, s->o->world, f, FIELDS, &o, &x, &why),
-              why.text);
+    ok = good(s, plan_init(memory, bytes, s->o->world, f, FIELDS, &o, &x, &why), why.text);
     if (ok) {
         fill(s);
         if (plan == HALOS) {
-            dpar_halo_exchange_poison(x);
+            (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
         }
         ok = good(s, dpar_halo_exchange_run(x), s->o->world->why.text) && look(s, plan) &&
-             (plan == THIN || good(s, dpar_halo_exchange_unpoisoned(x, &why), why.text)) &&
+             (plan == THIN ||
+              good(s, dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), why.text)) &&
              checks(s, x, plan) && dot(s, x, plan) && (plan != SHARED || assemble(s, x, sum));
     }
     if (x) {
@@ -442,8 +443,8 @@ static dpar_comm *node_of(oracle *o)
     dpar_comm *node = NULL;
 #if defined(USE_MPI)
     dpar_why why;
-    if (dpar_mpi_node(MPI_COMM_WORLD, NULL, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_node: %s\n", why.text);
+    if (dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &node, &why) != DPAR_OK) {
+        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
         o->failed++;
     }
 #endif

@@ -7,7 +7,8 @@
  *   halo_exchange [ranks] [rounds] [seed] [processes|threads]    without arguments: 1 to 8 ranks
  *   halo_exchange faults          a rank that is killed, one that is late
  *   mpirun -np 4 halo_exchange    built with -DUSE_MPI */
-#include "dpar_halo.h"
+#include "dpar_debug.h"
+#include "halo_plans.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 #endif
@@ -541,13 +542,13 @@ static int tells(dpar_halo_exchange *x, int32_t rank, int timers)
 {
     static const char *const ways[] = {"auto", "message", "packed", "direct"};
     char page[4096], way[12];
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     dpar_text text;
     const char *at;
     dpar_text_init(&text, page, sizeof page);
     dpar_halo_exchange_report(x, &text);
     at = strchr(page, '\n');
-    for (int32_t k = 0; at && dpar_halo_exchange_traffic(x, k, &t); k++) {
+    for (int32_t k = 0; at && dpari_hx_traffic_of(x, k, &t); k++) {
         int peer, hops;
         long long pieces, bytes, direct, runs;
         at = strchr(at + 1, '\n');
@@ -569,13 +570,13 @@ static int tells(dpar_halo_exchange *x, int32_t rank, int timers)
 /* Its report; NaN before, none after; compare finds nothing, and one wrong cell. */
 static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timers, const char *what)
 {
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     dpar_why why;
     int64_t sum[2] = {0, 0}, all[2] = {0, 0};
     int filled = 0, any = 0;
     dpar_status st;
     memset(&why, 0, sizeof why);
-    for (int32_t k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+    for (int32_t k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
         if (t.hops < 0 || t.direct > t.bytes || (t.peer != comm->rank && t.hops < 1)) {
             say("traffic", NULL, comm->rank);
         }
@@ -584,8 +585,8 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
         say("report", NULL, comm->rank);
     }
     fill(c);
-    dpar_halo_exchange_poison(x);
-    st = dpar_halo_exchange_unpoisoned(x, &why);
+    (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
+    st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);
     for (int i = 0; i < c->fields; i++) { /* does anything arrive here? */
         one_field *o = &c->field[i];
         int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
@@ -603,10 +604,11 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
     if ((st == DPAR_E_ARG) != filled) {
         say("poison was not seen", &why, comm->rank);
     }
-    if (dpar_halo_exchange_run(x) != DPAR_OK || dpar_halo_exchange_unpoisoned(x, &why) != DPAR_OK) {
+    if (dpar_halo_exchange_run(x) != DPAR_OK ||
+        dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why) != DPAR_OK) {
         say("not filled", &why, comm->rank);
     }
-    if (dpar_halo_exchange_compare(x, &why) != DPAR_OK) {
+    if (dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why) != DPAR_OK) {
         say(what, &why, comm->rank);
     }
     for (int i = 0; i < c->fields && comm->rank == comm->size - 1 && !any; i++) {
@@ -626,7 +628,7 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
     }
     sum[0] = any;
     dpar_all_reduce(comm, sum, all, 1, DPAR_I64, DPAR_MAX, NULL);
-    st = dpar_halo_exchange_compare(x, &why);
+    st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);
     if ((st == DPAR_E_MISMATCH) != (all[0] > 0)) {
         say("compare did not see a wrong cell", &why, comm->rank);
     }
@@ -652,9 +654,9 @@ static void one_way(one_case *c, dpar_comm *comm, dpar_comm *node, int32_t way, 
         f[i] = c->field[i].f;
     }
     snprintf(what, sizeof what, "way %d ordered %d seed %u", (int)way, ordered, r->state);
-    if (dpar_halo_exchange_bytes(comm, f, c->fields, &o, &bytes, &why) != DPAR_OK ||
+    if (plan_bytes(comm, f, c->fields, &o, &bytes, &why) != DPAR_OK ||
         posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
-        dpar_halo_exchange_init(memory, bytes, comm, f, c->fields, &o, &x, &why) != DPAR_OK) {
+        plan_init(memory, bytes, comm, f, c->fields, &o, &x, &why) != DPAR_OK) {
         say(what, &why, comm->rank);
         free(memory);
         return;
@@ -717,13 +719,13 @@ static int fault_main(dpar_comm *comm, void *arg)
     dpar_halo h;
     dpar_halo_field f;
     dpar_halo_options o;
-    dpar_halo_choice best;
+    dpar_halo_options best;
+    double seconds = 0.0;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     dpar_status st = DPAR_OK;
     int64_t bytes = 0;
     void *memory = NULL, *data = NULL;
-    memset(&best, 0, sizeof best);
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
@@ -740,11 +742,10 @@ static int fault_main(dpar_comm *comm, void *arg)
     o.timers = 1;
     dpar_comm_alloc(comm, 6 * 16 * 8, &data);
     f.data = data;
-    dpar_halo_exchange_bytes(comm, &f, 1, &o, &bytes, &why);
+    plan_bytes(comm, &f, 1, &o, &bytes, &why);
     if (posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
-        dpar_halo_exchange_tune(memory, bytes, comm, &f, 1, &o, &best, &why) != DPAR_OK ||
-        best.seconds <= 0.0 ||
-        dpar_halo_exchange_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
+        plan_tune(memory, bytes, comm, &f, 1, &o, &best, &seconds, &why) != DPAR_OK ||
+        seconds <= 0.0 || plan_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
         printf("WRONG %s\n", why.text);
         return 1;
     }
@@ -822,7 +823,7 @@ static dpar_status tried(dpar_comm *comm, void *memory, int64_t room, dpar_halo_
     dpar_halo_exchange *x = NULL;
     dpar_status st;
     memset(why, 0, sizeof *why);
-    st = dpar_halo_exchange_init(memory, room, comm, f, 1, o, &x, why);
+    st = plan_init(memory, room, comm, f, 1, o, &x, why);
     return st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
 }
 
@@ -859,7 +860,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     a = (double *)shared;
     b = a + SIDE;
     f.data = a;
-    if (dpar_halo_exchange_bytes(comm, &f, 1, &o, &bytes, &why) != DPAR_OK ||
+    if (plan_bytes(comm, &f, 1, &o, &bytes, &why) != DPAR_OK ||
         posix_memalign(&memory, 64, (size_t)bytes) != 0) {
         say("bytes", &why, comm->rank);
         return 1;
@@ -894,7 +895,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     o.way = 9;
     expect(comm, "way 9", tried(comm, memory, bytes, &f, &o, &why), DPAR_E_ARG, &why);
     o.way = DPAR_HALO_DIRECT;
-    if (dpar_halo_exchange_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
+    if (plan_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
         say("init", &why, comm->rank);
         return 1;
     }
@@ -909,7 +910,8 @@ static int misuse_main(dpar_comm *comm, void *arg)
             expect(comm, "begin twice", dpar_halo_exchange_begin(x), DPAR_E_ARG, &comm->why);
             expect(comm, "close within", dpar_halo_exchange_close(x), DPAR_E_ARG, &comm->why);
             expect(comm, "bind within", dpar_halo_exchange_bind(x, 0, a, NULL), DPAR_E_ARG, NULL);
-            expect(comm, "compare within", dpar_halo_exchange_compare(x, &why), DPAR_E_ARG, &why);
+            expect(comm, "compare within", dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why),
+                   DPAR_E_ARG, &why);
         }
         expect(comm, "end", dpar_halo_exchange_end(x), DPAR_OK, NULL);
         if ((int)now[0] != 1000 * k + (comm->rank * OWN + (int)extent[0] - 1) % (int)extent[0] ||
@@ -989,7 +991,7 @@ int main(int argc, char **argv)
     dpar_comm *comm;
     int bad;
     MPI_Init(&argc, &argv);
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &comm, NULL) != DPAR_OK) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &comm, NULL) != DPAR_OK) {
         return 2;
     }
     bad = rank_main(comm, &a);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
  * all cells, the sentence of `agree`, two widths over one array, refusals, a device that fails; one
- * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_more.c
+ * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests
+ * tests/halo/ranks/halo_more.c
  *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
 #include "dpar_spatial.h"
+#include "dpar_debug.h"
+#include "halo_plans.h"
 #include "rank_program.h"
 
 #include <sched.h>
@@ -34,9 +37,9 @@ static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
-    CHECK_INT(dpar_halo_exchange_bytes(c, f, n, o, &bytes, &why), DPAR_OK);
+    CHECK_INT(plan_bytes(c, f, n, o, &bytes, &why), DPAR_OK);
     *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    CHECK_INT(dpar_halo_exchange_init(*memory, bytes, c, f, n, o, &x, &why), DPAR_OK);
+    CHECK_INT(plan_init(*memory, bytes, c, f, n, o, &x, &why), DPAR_OK);
     if (!x) {
         printf("%s\n", why.text);
         exit(1);
@@ -56,7 +59,7 @@ static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int
     dpar_why why;
     dpar_status st;
     why.text[0] = 0;
-    st = dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, n, o, &x, &why);
+    st = plan_init(at, (1 << 16) - 64, c, f, n, o, &x, &why);
     CHECK_INT(st, status);
     CHECK(strstr(why.text, word) != NULL);
     if (strstr(why.text, word) == NULL) {
@@ -161,8 +164,8 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
             CHECK(at[(j - all.lo[0]) * width + i - all.lo[1]] == want[j][i % wrap]);
         }
     }
-    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_compare(x, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
     for (i = 0; i < (ROWS + 3) * (COLUMNS + 3); i++) {
         at[i] = 1;
     }
@@ -255,13 +258,13 @@ static void sentence(dpar_comm *c)
         f[i].data = at[i];
     }
     x = plan_of(c, f, 2, &o, &memory);
-    CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_OK);
     CHECK(dpar_halo_owned(&h, c->rank, &own) && dpar_halo_box(&h, c->rank, &all));
     if (c->rank == 0 && c->size > 1) {
         at[1][own.hi[0] * 3 + 2] = 1.5;
     }
     if (c->size > 1) {
-        CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
         CHECK_INT(dpar_broadcast(c, &own.hi[0], 1, DPAR_I64, 0, NULL), DPAR_OK);
         (void)snprintf(word, sizeof word,
                        "field 1, point (%d, 2) component 0 of rank 0 is 1.5; of its owner, rank 1, "
@@ -271,9 +274,9 @@ static void sentence(dpar_comm *c)
         if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
             at[0][3 * 3] = -2;             /* its copy of the first of rank 2 */
         }
-        CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
         CHECK(strncmp(why.text, c->size > 2 ? "field 0" : "field 1", 7) == 0);
-        CHECK_INT(dpar_halo_exchange_compare(x, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why), DPAR_E_MISMATCH);
         if (c->size == 2) {
             (void)snprintf(word, sizeof word,
                            "field 1, point (%d, 2) component 0 of rank 0 is 1.5; from its owner, "
@@ -285,12 +288,63 @@ static void sentence(dpar_comm *c)
         CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);          /* the owner's value wins */
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
     }
-    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);
 }
 
 /* ---- two widths ------------------------------------------------------------------------------ */
+
+static void refused_room(dpar_comm *c, const dpar_halo_field *g, dpar_halo *narrow, int64_t low,
+                         int faces, dpar_status status, const char *word)
+{
+    const dpar_halo was = *narrow;
+    narrow->low[1] = (int32_t)low;
+    narrow->points[0] = faces ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+    refused(c, g, NULL, status, word);
+    *narrow = was;
+}
+
+/* The same of a dense array, whose strides are the room's: the narrow plan fills what lies within
+ * one point, at the same places as the wide one. */
+static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *narrow)
+{
+    dpar_halo_field f[2];
+    double at[2][20 * 20];
+    dpar_halo_exchange *x;
+    dpar_box own, all;
+    void *memory;
+    int64_t i, j;
+    int p, k;
+    memset(f, 0, sizeof f);
+    for (p = 0; p < 2; p++) {
+        f[p].halo = p ? narrow : wide;
+        f[p].room = p ? wide : NULL;
+        f[p].type = DPAR_F64;
+        f[p].data = at[p];
+        for (k = 0; k < 400; k++) {
+            at[p][k] = -1;
+        }
+        if (dpar_halo_owned(wide, c->rank, &own) && dpar_halo_box(wide, c->rank, &all)) {
+            for (j = own.lo[0]; j < own.hi[0]; j++) {
+                for (i = own.lo[1]; i < own.hi[1]; i++) {
+                    at[p][(j - all.lo[0]) * (all.hi[1] - all.lo[1]) + i - all.lo[1]] =
+                        (double)(j * 10 + i);
+                }
+            }
+        }
+        x = plan_of(c, &f[p], 1, NULL, &memory);
+        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(memory);
+    }
+    for (k = 0, j = 0; k < 400; k++) {
+        CHECK(at[1][k] == at[0][k] || at[1][k] == -1);
+        j += at[1][k] != at[0][k];
+    }
+    CHECK(!dpar_halo_owned(wide, c->rank, &own) || j > 0);
+}
 
 /* Halos of 3 and of 1 over one array in Fortran's order, padded: each plan fills its own. */
 static void widths(dpar_comm *c)
@@ -320,7 +374,9 @@ static void widths(dpar_comm *c)
     f.stride[1] = 19;
     f.origin[0] = 4;
     f.origin[1] = 3;
-    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, c->rank, &g, NULL), DPAR_OK);
+    g = f;
+    g.halo = &narrow;
+    g.room = &wide;
     x[0] = plan_of(c, &f, 1, NULL, &memory[0]);
     x[1] = plan_of(c, &g, 1, NULL, &memory[1]);
     for (p = 0; p < 2; p++) {
@@ -355,15 +411,15 @@ static void widths(dpar_comm *c)
         CHECK_INT(dpar_halo_exchange_close(x[p]), DPAR_OK);
         free(memory[p]);
     }
-    narrow.low[1] = 4;
-    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_RANGE);
-    narrow.low[1] = 1;
-    narrow.points[0] = DPAR_AT_LOW_FACES;
-    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_ARG);
-    narrow.points[0] = DPAR_AT_CELLS;
-    f.halos = at;
-    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_field_narrower(NULL, &narrow, 0, &g, NULL), DPAR_E_ARG);
+    refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "do not lie in its room");
+    refused_room(c, &g, &narrow, 1, 1, DPAR_E_ARG, "its room is on other points");
+    g.halos = at;
+    refused(c, &g, NULL, DPAR_E_ARG, "halos beside the block are as wide as the plan");
+    g.halos = NULL;
+    narrow.grid.extent[1]++;
+    refused(c, &g, NULL, DPAR_E_ARG, "its room is on a grid of another size");
+    narrow.grid.extent[1]--;
+    dense_widths(c, &wide, &narrow);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -820,7 +876,7 @@ static int lots(dpar_comm *c, void *arg)
             f[k].data = bytes + at;
             meet |= mark(marks, &f[k], at, (unsigned char)(1 + k));
         }
-        CHECK_INT(dpar_halo_exchange_init(plan, (1 << 16) - 64, c, f, 2, NULL, &x, NULL),
+        CHECK_INT(plan_init(plan, (1 << 16) - 64, c, f, 2, NULL, &x, NULL),
                   meet ? DPAR_E_ARG : DPAR_OK);
         CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
         met += meet;
@@ -844,9 +900,10 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     unsigned char at[4 * COLUMNS];
     dpar_halo_field f = *good;
     dpar_halo_exchange *x = NULL;
-    dpar_halo_choice best;
-    dpar_halo_traffic t;
+    dpar_halo_options best;
+    dpari_hx_traffic t;
     dpar_why why;
+    int64_t bytes;
     void *memory;
     CHECK_INT(dpar_halo_exchange_begin(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_begin_adjoint(NULL, DPAR_SUM), DPAR_E_ARG);
@@ -855,16 +912,19 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     CHECK_INT(dpar_halo_exchange_run(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_assemble(NULL, DPAR_SUM), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_bind(NULL, 0, at, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_agree(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_STALE, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "no plan") != NULL);
-    CHECK_INT(dpar_halo_exchange_compare(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_WRONG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "no plan") != NULL);
-    CHECK_INT(dpar_halo_exchange_traffic(NULL, 0, &t), 0);
-    dpar_halo_exchange_poison(NULL);
-    CHECK_INT(dpar_halo_exchange_close(NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_tune(at, 0, c, NULL, 1, NULL, &best, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_hx_traffic_of(NULL, 0, &t), 0);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_POISON, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_UNFILLED, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_init(at, 0, c, NULL, 1, NULL, &x, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_close(NULL), DPAR_OK);
+    CHECK_INT(plan_tune(at, 0, c, NULL, 1, NULL, &best, NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
+    CHECK_INT(plan_init(at, 0, c, NULL, 1, NULL, &x, &why), DPAR_E_ARG);
     memset(at, 1 + c->rank, sizeof at);
     f.type = DPAR_F8;
     f.data = at;
@@ -911,11 +971,11 @@ static void sentences(dpar_comm *c)
     f.wire = DPAR_NO_TYPE;
     o.ordered = 9;
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
-    CHECK_INT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_init(NULL, bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
+    CHECK_INT(plan_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
+    CHECK_INT(plan_init(NULL, bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
     (void)snprintf(word, sizeof word, "%d bytes of memory, ", (int)bytes);
     CHECK(strncmp(why.text, word, strlen(word)) == 0 && strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
+    CHECK_INT(plan_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
     CHECK(strstr(why.text, "the address is 8 modulo 64") != NULL);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_exchange_begin_adjoint(x, 99), DPAR_E_ARG);
@@ -927,16 +987,16 @@ static void sentences(dpar_comm *c)
     CHECK_INT(dpar_halo_exchange_bind(x, 0, at, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
     CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_ARG);
     CHECK(strcmp(why.text, "halo exchange 1 has not ended") == 0);
     CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_compare(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_WRONG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     dpar_text_init(&t, text, sizeof text);
     dpar_halo_exchange_report(NULL, &t);
     dpar_halo_exchange_report(x, NULL);
     CHECK(text[0] == 0);
-    CHECK_INT(dpar_halo_exchange_unpoisoned(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
@@ -956,7 +1016,7 @@ static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpa
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, n, o, &x, &why), DPAR_E_MISMATCH);
+    CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, n, o, &x, &why), DPAR_E_MISMATCH);
     CHECK(says_who_differs(why.text, (int)c->size, what, others, last));
 }
 
@@ -980,33 +1040,31 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
     }
     snprintf(said, sizeof said, "rank %d begins a plan, where rank %d called another operation",
              (int)c->size - 2, (int)c->size - 1);
-    CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why),
-              DPAR_E_MISMATCH);
+    CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
     CHECK(strcmp(why.text, said) == 0);
 }
 
-/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told. */
+/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told.
+ */
 static void no_result(dpar_comm *c, const dpar_halo_field *f)
 {
     const int last = c->rank == c->size - 1;
     unsigned char usual[1 << 16];
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
     dpar_halo_exchange *x = NULL;
-    dpar_halo_choice best;
+    dpar_halo_options best = plan_options(f, 1, NULL);
     dpar_why why;
-    CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &x, &why),
-              DPAR_E_ARG);
+    CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &x, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "halo: plan is NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &best, &why),
+    CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, last ? NULL : &best, NULL, &why),
               DPAR_E_ARG);
-    CHECK(strstr(why.text, "halo: choice is NULL") != NULL);
+    CHECK(strstr(why.text, "halo: options are NULL") != NULL);
     why.text[0] = 0;
     if (last) {
-        CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, f, 1, NULL, &best, &why),
+        CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, &best, NULL, &why),
                   DPAR_E_MISMATCH);
     } else {
-        CHECK_INT(dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why),
-                  DPAR_E_MISMATCH);
+        CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
     }
     CHECK(strstr(why.text, "called another operation") != NULL);
 }
@@ -1099,13 +1157,12 @@ static void nonsense(void)
     h = two_rows(&c);
     f.halo = &h;
     f.data = at;
-    CHECK_INT(dpar_halo_exchange_bytes(&c, &f, 1, NULL, &bytes, &why), DPAR_OK);
+    CHECK_INT(plan_bytes(&c, &f, 1, NULL, &bytes, &why), DPAR_OK);
     memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
     for (answer = 0; answer < 256; answer += 127) { /* 0, 0x7f7f..., 0xfefe... */
         why.text[0] = 0;
         CHECK_INT(dpar_all_reduce(&c, &bytes, &all, 1, DPAR_I64, DPAR_MIN, NULL), DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_init(memory, bytes, &c, &f, 1, NULL, &x, &why),
-                  DPAR_E_MISMATCH);
+        CHECK_INT(plan_init(memory, bytes, &c, &f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
         CHECK(strstr(why.text, "another rank called another operation") != NULL);
     }
     free(memory);
@@ -1180,7 +1237,7 @@ static void meanwhile(dpar_comm *world)
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     memset(&work, 0, sizeof work);
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     for (k = 0; k < 4 * COLUMNS; k++) {
         at[k] = (double)world->rank;
     }
@@ -1227,7 +1284,8 @@ static void tunes(dpar_comm *c, int star, int shared)
     dpar_halo h = two_rows(c);
     dpar_halo_field f;
     dpar_halo_options o;
-    dpar_halo_choice best;
+    dpar_halo_options best;
+    double seconds = 0.0;
     dpar_halo_exchange *x;
     dpar_why why;
     int64_t bytes, need = 0;
@@ -1236,7 +1294,6 @@ static void tunes(dpar_comm *c, int star, int shared)
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
-    memset(&best, 0, sizeof best);
     o.shared = shared;
     h.shape = star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
     h.points[0] = shared ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
@@ -1244,7 +1301,7 @@ static void tunes(dpar_comm *c, int star, int shared)
     f.data = at;
     for (k = 0; k < 2 - shared; k++) { /* the larger of both */
         o.ordered = k;
-        CHECK_INT(dpar_halo_exchange_bytes(c, &f, 1, &o, &bytes, NULL), DPAR_OK);
+        CHECK_INT(plan_bytes(c, &f, 1, &o, &bytes, NULL), DPAR_OK);
         need = bytes > need ? bytes : need;
     }
     o.ordered = 0;
@@ -1253,17 +1310,17 @@ static void tunes(dpar_comm *c, int star, int shared)
         const int own = k / COLUMNS > 0 && k / COLUMNS < 3;
         at[k] = own ? (double)((2 * c->rank + k / COLUMNS - 1) * COLUMNS + k % COLUMNS) : -1;
     }
-    CHECK_INT(dpar_halo_exchange_tune(memory, need - 64, c, &f, 1, &o, &best, &why), DPAR_E_ROOM);
-    CHECK(best.seconds == 0.0);
+    CHECK_INT(plan_tune(memory, need - 64, c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ROOM);
+    CHECK(seconds == 0.0);
     h.grid.dims = 1 << 20; /* not from dpar_layout_init */
-    CHECK_INT(dpar_halo_exchange_tune(memory, need, c, &f, 1, &o, &best, &why), DPAR_E_ARG);
+    CHECK_INT(plan_tune(memory, need, c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ARG);
     h.grid.dims = 2;
     __atomic_store_n(&quick_batch, c->engine.batch, __ATOMIC_RELAXED);
     c->engine.batch = slow_batch;
-    CHECK_INT(dpar_halo_exchange_tune(memory, need, c, &f, 1, &o, &best, &why), DPAR_OK);
+    CHECK_INT(plan_tune(memory, need, c, &f, 1, &o, &best, &seconds, &why), DPAR_OK);
     c->engine.batch = __atomic_load_n(&quick_batch, __ATOMIC_RELAXED);
-    CHECK(best.way >= DPAR_HALO_AUTO && best.way <= DPAR_HALO_DIRECT && best.seconds > 0.0);
-    CHECK(c->size == 1 || (best.way != DPAR_HALO_MESSAGES && best.seconds < 0.05));
+    CHECK(best.way >= DPAR_HALO_AUTO && best.way <= DPAR_HALO_DIRECT && seconds > 0.0);
+    CHECK(c->size == 1 || (best.way != DPAR_HALO_MESSAGES && seconds < 0.05));
     CHECK(best.ordered == 0 || (best.ordered == 1 && !shared));
     CHECK(best.way == DPAR_HALO_DIRECT
               ? best.run_bytes == 64 || best.run_bytes == 16 || best.run_bytes == 256
@@ -1271,7 +1328,7 @@ static void tunes(dpar_comm *c, int star, int shared)
     same[0] = best.way;
     same[1] = best.ordered;
     same[2] = (double)best.run_bytes;
-    same[3] = best.seconds;
+    same[3] = seconds;
     CHECK_INT(dpar_all_reduce(c, same, least, 4, DPAR_F64, DPAR_MIN, NULL), DPAR_OK);
     CHECK_INT(dpar_all_reduce(c, same, most, 4, DPAR_F64, DPAR_MAX, NULL), DPAR_OK);
     CHECK(memcmp(least, most, sizeof least) == 0);
@@ -1280,11 +1337,8 @@ static void tunes(dpar_comm *c, int star, int shared)
         const int whole = !shared || (k / COLUMNS > 0 && k / COLUMNS < 3);
         CHECK(!whole || at[k] == (double)(row * COLUMNS + k % COLUMNS));
     }
-    o.way = best.way;
-    o.ordered = best.ordered;
-    o.run_bytes = best.run_bytes;
-    x = plan_of(c, &f, 1, &o, &plan);
-    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
+    x = plan_of(c, &f, 1, &best, &plan);
+    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(plan);
     free(memory);
@@ -1339,11 +1393,11 @@ static void broken_device(dpar_comm *c)
     f.halo = &h;
     f.data = at;
     f.mem = c->rank == c->size - 1 ? &mem : NULL;
-    st = dpar_halo_exchange_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
+    st = plan_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
     CHECK_INT(st, DPAR_E_MEMORY);
     CHECK(x == NULL && c->status == DPAR_OK);
     v.pins = 100;
-    st = dpar_halo_exchange_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
+    st = plan_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
     CHECK_INT(st, DPAR_OK);
     for (k = 0; k < 20 && st == DPAR_OK; k++) {
         st = dpar_halo_exchange_run(x);
@@ -1437,7 +1491,7 @@ static int latecomer(dpar_comm *c, void *arg)
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
-    CHECK_INT(late_node ? dpar_comm_dup(c, &node) : DPAR_OK, DPAR_OK);
+    CHECK_INT(late_node ? dpar_comm_split(c, 0, 0, &node) : DPAR_OK, DPAR_OK);
     o.node = node;
     h.grid = grid_of(2, extent, 3, 3);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
@@ -1657,14 +1711,14 @@ static void crowd(dpar_comm *c)
     for (k = 0; k < 4; k++) {
         const int large = k % 2, direct = k / 2;
         dpar_halo_exchange *x;
-        dpar_halo_traffic t;
+        dpari_hx_traffic t;
         int32_t i;
         extent[0] = 2 * c->size;
         extent[1] = 8191 + large;
         h.grid = grid_of(2, extent, c->size, 1);
         o.way = direct ? DPAR_HALO_DIRECT : DPAR_HALO_AUTO;
         x = plan_of(c, &f, 1, &o, &memory);
-        for (i = 0; dpar_halo_exchange_traffic(x, i, &t); i++) {
+        for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) {
             if (t.bytes > 0) { /* of what this rank sends: to the next one */
                 CHECK_INT(t.peer, c->rank + 1);
                 CHECK_INT(t.way,
@@ -1686,7 +1740,7 @@ static void early(dpar_comm *c, int32_t *looked)
     dpar_halo_exchange *x;
     dpar_halo_field f;
     dpar_halo h;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     void *memory;
     int i, j, own = 0;
     memset(&h, 0, sizeof h);
@@ -1704,7 +1758,7 @@ static void early(dpar_comm *c, int32_t *looked)
     f.type = DPAR_F64;
     f.data = a;
     x = plan_of(c, &f, 1, NULL, &memory);
-    for (i = 0; dpar_halo_exchange_traffic(x, i, &t); i++) { /* what is split is one piece of it */
+    for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) { /* what is split is one piece of it */
         CHECK(t.peer != c->rank || (t.pieces == 2 && t.runs == 8 && t.bytes == 64));
         own += t.peer == c->rank;
     }

@@ -9,8 +9,9 @@
  * device, which traps all accesses outside of its table's functions, like any other. cc
  * -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
-#include "dpar_halo.h"
+#include "dpar_debug.h"
 #include "axes.h"
+#include "halo_plans.h"
 #include "run_oracle.h"
 
 #include "layout_oracle.h"
@@ -1194,15 +1195,13 @@ static int open_plan(run *r, int p)
             to->component_stride = f->comp_stride;
         }
         to->mem = f->elsewhere ? &g->device->table : NULL;
-        if (g->narrower && failed(r, p, "narrower",
-                                  dpar_halo_field_narrower(to, &f->near, r->o->world->rank, to,
-                                                           &r->o->world->why))) {
-            return 0;
+        if (g->narrower) {
+            to->halo = &f->near;
+            to->room = &f->h;
         }
     }
     shut(g);
-    s = dpar_halo_exchange_bytes(r->o->world, fields, g->fields, &r->options[p], &bytes,
-                                 &r->o->world->why);
+    s = plan_bytes(r->o->world, fields, g->fields, &r->options[p], &bytes, &r->o->world->why);
     if (failed(r, p, "bytes", s)) {
         lay_open(g);
         return 0;
@@ -1212,8 +1211,8 @@ static int open_plan(run *r, int p)
         _exit(3);
     }
     memset((char *)r->memory[p] + bytes, 0x5A, 64);
-    s = dpar_halo_exchange_init(r->memory[p], bytes, r->o->world, fields, g->fields, &r->options[p],
-                                &r->x[p], &r->o->world->why);
+    s = plan_init(r->memory[p], bytes, r->o->world, fields, g->fields, &r->options[p], &r->x[p],
+                  &r->o->world->why);
     lay_open(g);
     for (i = 0; i < 64; i++) {
         if (((unsigned char *)r->memory[p])[bytes + i] != 0x5A) {
@@ -1248,9 +1247,7 @@ static dpar_status exchange_shut(run *r, uint32_t set, int op, int how)
     }
     for (k = 0; k < r->plans && s == DPAR_OK; k++) {
         p = (op + how) % 2 != 0 ? r->plans - 1 - k : k;
-        tests = how == 2 && !r->late ? 1 << 30
-                : how == 3           ? (int)oracle_below(&r->o->own, 4)
-                                     : 0;
+        tests = how == 2 && !r->late ? 1 << 30 : how == 3 ? (int)oracle_below(&r->o->own, 4) : 0;
         if ((set >> p & 1) == 0) {
             continue;
         }
@@ -1570,10 +1567,10 @@ static int wrong_traffic(const run *r, const int64_t *said, int goes, int64_t *w
 static int traffic(const run *r, int p)
 {
     int64_t said[ORACLE_RANKS] = {0}, want = 0;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     char text[120];
     int k, goes;
-    for (k = 0; dpar_halo_exchange_traffic(r->x[p], k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(r->x[p], k, &t); k++) {
         said[t.peer] += t.bytes;
     }
     r->o->cases++;
@@ -1631,8 +1628,8 @@ static dpar_status checks(const run *r, int p, int agrees)
     uint64_t before = digest(r, p);
     dpar_status s;
     shut(r->g);
-    s = agrees ? dpar_halo_exchange_agree(r->x[p], &r->o->world->why)
-               : dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
+    s = agrees ? dpar_halo_exchange_check(r->x[p], DPAR_HALO_STALE, &r->o->world->why)
+               : dpar_halo_exchange_check(r->x[p], DPAR_HALO_WRONG, &r->o->world->why);
     lay_open(r->g);
     if (digest(r, p) != before) {
         complain(r, p, agrees ? "agree changes an array" : "compare changes an array");
@@ -1725,8 +1722,8 @@ static int poisoned(run *r, int p)
         }
     }
     shut(g);
-    dpar_halo_exchange_poison(r->x[p]);
-    want = dpar_halo_exchange_unpoisoned(r->x[p], &why);
+    (void)dpar_halo_exchange_check(r->x[p], DPAR_HALO_POISON, NULL);
+    want = dpar_halo_exchange_check(r->x[p], DPAR_HALO_UNFILLED, &why);
     lay_open(g);
     r->o->cases++;
     if (want != (first_written(r, p) != NULL ? DPAR_E_ARG : DPAR_OK)) {
@@ -1737,7 +1734,7 @@ static int poisoned(run *r, int p)
         return 0;
     }
     shut(g);
-    want = dpar_halo_exchange_unpoisoned(r->x[p], &why);
+    want = dpar_halo_exchange_check(r->x[p], DPAR_HALO_UNFILLED, &why);
     lay_open(g);
     if (want != DPAR_OK) {
         complain(r, p, why.text);
@@ -1840,8 +1837,8 @@ static dpar_comm *node_of(oracle *o)
         return NULL;
     }
     MPI_Comm_split(MPI_COMM_WORLD, o->seed % 4 == 1 ? 0 : o->world->rank % 2, 0, &part);
-    if (dpar_mpi_node(part, &options, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_node: %s\n", why.text);
+    if (dpar_mpi_make_node(part, &options, &node, &why) != DPAR_OK) {
+        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
         o->failed++;
     }
     MPI_Comm_free(&part);

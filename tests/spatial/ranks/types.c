@@ -3,6 +3,7 @@
  * all ranks at once, nobody waits for anybody, and the communicator goes on. Where ranks agree on
  * what they plan, one rank that left it out is enough, and all hear of it. */
 #include "dpar_spatial.h"
+#include "halo_plans.h"
 #include "rank_program.h"
 
 #define ROOM 65536
@@ -85,6 +86,7 @@ static void moves(dpar_comm *c, int last)
     const int64_t shape[2] = {3, 8};
     dpar_layout l;
     dpar_transfer t;
+    dpar_move m;
     dpar_why why;
     int64_t bytes = 0;
     rows(c, &l);
@@ -92,13 +94,21 @@ static void moves(dpar_comm *c, int last)
     t.peer = c->rank;
     t.dims = 2;
     t.extent[0] = t.extent[1] = 1;
-    LEFT_OUT(dpar_box_pack(&t, shape, from, 0, to, &why), 1);
-    LEFT_OUT(dpar_box_unpack(&t, shape, to, 0, from, &why), 1);
-    LEFT_OUT(dpar_redistribute_run_bytes(c, &l, &l, 0, NULL, &bytes, &why), 1);
-    LEFT_OUT(dpar_redistribute_run(c, &l, &l, from, to, 0, NULL, &why), 1);
-    LEFT_OUT(dpar_redistribute_run(c, &l, &l, from, to, last ? 0 : DPAR_F64, NULL, &why), last);
-    CHECK_INT(dpar_transfers_run_bytes(c, &t, 1, &t, 1, 0, NULL), -1);
-    LEFT_OUT(dpar_transfers_run(c, &t, 1, &t, 1, from, shape, to, shape, 0, NULL, &why), 1);
+    memset(&m, 0, sizeof m);
+    m.from = m.to = &l;
+    m.in = from;
+    m.out = to;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), 1);
+    m.type = last ? DPAR_NO_TYPE : DPAR_F64;
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), last);
+    m.type = DPAR_NO_TYPE;
+    m.from = m.to = NULL;
+    m.send = m.receive = &t;
+    m.sends = m.receives = 1;
+    m.in_shape = m.out_shape = shape;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_transfers_run(c, &m, &why), 1);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 
@@ -106,7 +116,7 @@ static void halos(dpar_comm *c, int last, void *memory)
 {
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_choice choice;
+    dpar_halo_options choice;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
@@ -116,18 +126,18 @@ static void halos(dpar_comm *c, int last, void *memory)
     h.low[0] = h.high[0] = 1;
     f.halo = &h;
     f.data = from;
-    LEFT_OUT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), 1);
-    LEFT_OUT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
-    LEFT_OUT(dpar_halo_exchange_tune(memory, ROOM, c, &f, 1, NULL, &choice, &why), 1);
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
+    LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
     f.wire = DPAR_F32;
-    LEFT_OUT(dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
     f.wire = DPAR_NO_TYPE;
     f.type = last ? DPAR_NO_TYPE : DPAR_F32;
-    LEFT_OUT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
     CHECK(x == NULL);
     f.type = DPAR_F32; /* it travels as itself, said or not */
     f.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
-    CHECK_INT(dpar_halo_exchange_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
+    CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
 }
@@ -304,7 +314,7 @@ static int each(dpar_comm *c, void *arg)
     gradients(c, last, memory);
     stages(c, last, memory);
     layers(c, last, memory);
-    CHECK_INT(dpar_comm_dup(c, &own), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
     grids(own, last, memory); /* a norm breaks it */
     (void)dpar_comm_close(own);
     free(whole);

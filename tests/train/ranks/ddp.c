@@ -247,7 +247,7 @@ static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wi
     w->o.names = few_names;
     w->o.finite = finite;
     w->o.wire = wire;
-    CHECK_INT(dpar_comm_dup(world, &w->c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &w->c), DPAR_OK);
     CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
     memset(w->memory, 0xa5, (size_t)w->bytes); /* what lies there before is of no meaning */

@@ -1800,7 +1800,7 @@ static int refused(dpar_comm *c, int what)
     void *memory = NULL, *mine = NULL;
     int64_t bytes = 0, each = 0;
     dpar_status st = DPAR_OK;
-    int bad = dpar_comm_dup(c, &other) != DPAR_OK;
+    int bad = dpar_comm_split(c, 0, 0, &other) != DPAR_OK;
     memset(&l, 0, sizeof l);
     memset(&g, 0, sizeof g);
     why.text[0] = 0;
@@ -1917,7 +1917,7 @@ static int quarrel_cases(dpar_comm *c)
         void *block[4] = {NULL, NULL, NULL, NULL};
         dpar_comm *other = NULL;
         dpar_status st;
-        bad += dpar_comm_dup(c, &other) != DPAR_OK;
+        bad += dpar_comm_split(c, 0, 0, &other) != DPAR_OK;
         for (i = 0; i < 4; i++) {
             bad += dpar_comm_alloc(c, 16384, &block[i]) != DPAR_OK;
         }

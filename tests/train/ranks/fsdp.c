@@ -39,8 +39,8 @@
 #define dpar_fsdp_whole(f, a, u, room) (dpar_status) ON_DEVICE(dpar_fsdp_whole(f, a, u, room))
 #define dpar_broadcast(c, x, n, type, root, work)                                                  \
     (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
-#define dpar_redistribute_run(c, a, b, in, out, type, o, why)                                      \
-    (dpar_status) ON_DEVICE(dpar_redistribute_run(c, a, b, in, out, type, o, why))
+#define dpar_redistribute_run(c, move, why)                                                        \
+    (dpar_status) ON_DEVICE(dpar_redistribute_run(c, move, why))
 #else
 #define device_zeroed(bytes) calloc(1, (size_t)(bytes))
 #define device_free(at) free(at)
@@ -485,7 +485,8 @@ static void open_model(model *m, uint64_t seed)
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
     reference_open(m, seed);
     for (i = 0; i < m->params; i++) {
-        CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)), DPAR_OK);
+        CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)),
+                  DPAR_OK);
     }
 }
 
@@ -751,7 +752,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
     int32_t u;
     for (u = 0; u < m->units; u++) {
         dpar_layout before, after;
-        dpar_move_options o;
+        dpar_move o;
         dpar_why why;
         int64_t had = s->elements[u], have = 0;
         const void *mine = dpar_fsdp_state(m->f, DPAR_FSDP_MASTER, u, &have);
@@ -759,12 +760,14 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, s->ranks, &before, &why), DPAR_OK);
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, c->size, &after, &why), DPAR_OK);
         memset(&o, 0, sizeof o);
+        o.type = m->o.type;
+        o.from = &before;
+        o.to = &after;
+        o.in = c->rank < s->ranks ? s->at[0][u][c->rank] : NULL;
         o.in_shape = &had;
+        o.out = out;
         o.out_shape = &have;
-        CHECK_INT(dpar_redistribute_run(c, &before, &after,
-                                        c->rank < s->ranks ? s->at[0][u][c->rank] : NULL, out,
-                                        m->o.type, &o, &why),
-                  DPAR_OK);
+        CHECK_INT(dpar_redistribute_run(c, &o, &why), DPAR_OK);
         CHECK(memcmp(out, mine, (size_t)(have * dpar_type_bytes(m->o.type))) == 0);
         device_free(out);
     }
@@ -1080,7 +1083,8 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
             for (e = 0; e < chain_numel(l, j); e++) {
                 float_put(values, e, o.type, p.w[l][j][e]);
             }
-            CHECK_INT(set_to(f, 2 * l + j, values, numel[2 * l + j] * dpar_type_bytes(o.type)), DPAR_OK);
+            CHECK_INT(set_to(f, 2 * l + j, values, numel[2 * l + j] * dpar_type_bytes(o.type)),
+                      DPAR_OK);
         }
     }
     for (t = 1; t <= STEPS; t++) {
@@ -1331,7 +1335,7 @@ static void missing(dpar_comm *world)
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
     o.optimizer = dpar_optimizer_adamw();
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
@@ -1375,7 +1379,7 @@ static void other_order(dpar_comm *world, int backward)
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.buffers = 2;
     o.optimizer = dpar_optimizer_adamw();
-    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),

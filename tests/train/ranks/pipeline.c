@@ -1472,7 +1472,7 @@ static DPARI_UNUSED void each_fails(dpar_comm *c)
         (void)snprintf(number, sizeof number, "%d", micro);
         (void)snprintf(expected, sizeof expected, "rank 1: 1%s%s: the data ends here",
                        dpari_action_name(kind), micro ? number : "");
-        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
         CHECK_INT(breaking(apart, rule, kind, 1, micro, 0, &why), DPAR_E_RANGE);
         CHECK_TEXT(why.text, expected);
         (void)dpar_comm_close(apart);
@@ -1550,12 +1550,12 @@ static int everything(dpar_comm *c, void *arg)
     if (c->size > 1) {
         dpar_comm *apart = NULL;
         dpar_why why;
-        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
         CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_FORWARD, 1, 2, 0, &why), DPAR_E_RANGE);
         CHECK_TEXT(why.text, "rank 1: 1F2: the data ends here");
         (void)dpar_comm_close(apart);
         /* the last thing of all: others have nothing left to do but to hear of it */
-        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
         CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_WEIGHT, 0, 2 * c->size - 1, 0, &why),
                   DPAR_E_RANGE);
         CHECK(strncmp(why.text, "rank 0: 0W", 10) == 0);

@@ -1154,7 +1154,7 @@ static int ulysses_quarrel(dpar_comm *c)
     dpar_why why;
     void *memory[3] = {NULL, NULL, NULL};
     int64_t bytes = 0;
-    int k, bad = dpar_comm_dup(c, &other) != DPAR_OK;
+    int k, bad = dpar_comm_split(c, 0, 0, &other) != DPAR_OK;
     dpar_status st;
     memset(&u, 0, sizeof u);
     bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;

@@ -1515,7 +1515,7 @@ static int refused(dpar_comm *c, int what)
     dpar_linear_arrays a;
     dpar_why why;
     dpar_status st;
-    int bad = dpar_comm_dup(c, &other) != DPAR_OK;
+    int bad = dpar_comm_split(c, 0, 0, &other) != DPAR_OK;
     const int culprit = c->rank == c->size - 1;
     memset(&l, 0, sizeof l);
     memset(&a, 0, sizeof a);
@@ -1603,7 +1603,7 @@ static int undescribed(dpar_comm *c)
     for (k = 0; k < 5; k++) {
         dpar_comm *other = NULL;
         dpar_tensor t;
-        dpar_status st = dpar_comm_dup(c, &other);
+        dpar_status st = dpar_comm_split(c, 0, 0, &other);
         st = st == DPAR_OK ? dpar_tensor_init(&t, other, DPAR_F64, 1, NULL, NULL) : st;
         if (st != DPAR_OK) {
             return bad + 1;
