@@ -1,119 +1,232 @@
 # SPDX-License-Identifier: MIT-0
-# make run: plan a real model on a real machine, run ranks on this one. make test: everything that needs only cc and make.
+# make run: plan a real model on a real machine, run ranks on this one. make test: what a contributor runs.
+# Both need only cc and make.
 CC ?= cc
 FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
-BUILD = build
-EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water $(BUILD)/mg $(BUILD)/unet
-SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed $(BUILD)/strategies $(BUILD)/overlap
-PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
+B = build
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_train.h dpar_spatial.h dpar_debug.h
+OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
+	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
+COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose
+APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
+SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/strategies $(B)/overlap
+RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
+# as many at a time as there are cores
+PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .POSIX:
-.PHONY: help run examples test gates lint accuracy bench performance fuzz clean install
+.PHONY: help run commands apps examples headers all-headers test gates nightly lint accuracy bench performance \
+	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
-	@echo 'make test       all tests that need only cc and make'
-	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging,'
-	@echo '                models of the protocols, ranks that fail (half an hour)'
+	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -comm, -halo,'
+	@echo '                -train, -spatial, -debug, -mpi, -gpu: the tests of one header'
+	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
+	@echo '                packaging, models of the protocols, ranks that fail, each in part'
+	@echo 'make nightly    all of that, whole (hours)'
+	@echo 'make commands   build/plan build/pipeline build/doctor build/decompose'
+	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg'
+	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
+	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
 	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/performance.md;'
-	@echo '                NPB=DIR: and examples/mg beside the mg.A.x there'
-	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet build/train_gpt'
-	@echo 'make build/lbm  the Fortran example (gfortran)'
-	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
-	@echo 'make lint       widths, lengths, names, documentation'
+	@echo '                NPB=DIR: and apps/mg beside the mg.A.x there'
+	@echo 'make lint       widths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
 
-dpar.h: $(PASTED)
-	tools/amalgamate > $@.new && mv $@.new $@
+# ---- headers: pasted from src/ ----
 
-bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h $(PASTED)
+PASTED = tools/amalgamate tools/headers src/base/*.[ch]
+dpar.h: $(PASTED) src/index/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_schedule.h: $(PASTED) src/schedule/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_cost.h: $(PASTED) src/cost/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_comm.h: $(PASTED) src/comm/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_halo.h: $(PASTED) src/halo/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_train.h: $(PASTED) src/train/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_spatial.h: $(PASTED) src/spatial/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_debug.h: $(PASTED) src/debug/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_all.h: $(HEADERS) src/all.txt
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+
+bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h $(HEADERS)
 	tools/fortran > $@.new && mv $@.new $@
 
-# Fortran: not among the examples, which need a C compiler alone.
-$(BUILD)/lbm: examples/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c dpar.h
-	@mkdir -p $(BUILD)/fortran
-	$(CC) $(CFLAGS) -DDPAR_NO_COST -I. -c bindings/fortran/dpar.c -o $(BUILD)/fortran/dpar.o
-	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(BUILD)/fortran bindings/fortran/dpar.f90 examples/lbm.f90 $(BUILD)/fortran/dpar.o -o $@
+headers: $(HEADERS)
+	@CC="$(CC)" sh tools/sizes
 
-$(EXAMPLES): dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/$(@F).c -o $@
+# ---- the library: one object a header ----
 
-$(BUILD)/plan: examples/plan.c
-$(BUILD)/pipeline: examples/pipeline.c
-$(BUILD)/ranks: examples/ranks.c
-$(BUILD)/doctor: examples/doctor.c
-$(BUILD)/shallow_water: examples/shallow_water.c
-$(BUILD)/mg: examples/mg.c
-$(BUILD)/unet: examples/unet.c
+$(B)/dpar.o: dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_INDEX_IMPLEMENTATION -x c -c dpar.h -o $@
+$(B)/dpar_schedule.o: dpar_schedule.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_SCHEDULE_IMPLEMENTATION -x c -c dpar_schedule.h -o $@
+$(B)/dpar_cost.o: dpar_cost.h dpar_schedule.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_COST_IMPLEMENTATION -x c -c dpar_cost.h -o $@
+$(B)/dpar_comm.o: dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_COMM_IMPLEMENTATION -x c -c dpar_comm.h -o $@
+$(B)/dpar_halo.o: dpar_halo.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_HALO_IMPLEMENTATION -x c -c dpar_halo.h -o $@
+$(B)/dpar_train.o: dpar_train.h dpar_comm.h dpar_schedule.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_TRAIN_IMPLEMENTATION -x c -c dpar_train.h -o $@
+$(B)/dpar_spatial.o: dpar_spatial.h dpar_train.h dpar_halo.h dpar_comm.h dpar_schedule.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_SPATIAL_IMPLEMENTATION -x c -c dpar_spatial.h -o $@
+$(B)/dpar_debug.o: dpar_debug.h dpar_halo.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_DEBUG_IMPLEMENTATION -x c -c dpar_debug.h -o $@
+$(B)/libdpar.a: $(OBJECTS)
+	rm -f $@
+	ar rc $@ $(OBJECTS)
 
-$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h examples/gpt_host.h examples/train_options.h examples/train_files.h examples/train_plan.h dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o $@ -lm
+# ---- programs ----
 
-examples: $(EXAMPLES) $(BUILD)/train_gpt
+LINK = $(CC) $(CFLAGS) -I. $< $(B)/libdpar.a -o $@ -lm
+$(B)/plan: commands/plan.c $(B)/libdpar.a
+	$(LINK)
+$(B)/pipeline: commands/pipeline.c $(B)/libdpar.a
+	$(LINK)
+$(B)/doctor: commands/doctor.c $(B)/libdpar.a
+	$(LINK)
+$(B)/decompose: commands/decompose.c $(B)/libdpar.a
+	$(LINK)
+$(B)/ranks: apps/ranks.c $(B)/libdpar.a
+	$(LINK)
+$(B)/reshard: apps/reshard.c $(B)/libdpar.a
+	$(LINK)
+$(B)/shallow_water: apps/shallow_water.c $(B)/libdpar.a
+	$(LINK)
+$(B)/mg: apps/mg.c $(B)/libdpar.a
+	$(LINK)
+$(B)/unet: apps/unet.c $(B)/libdpar.a
+	$(LINK)
+$(B)/train_gpt: apps/train_gpt.c apps/gpt.h apps/gpt_host.h apps/train_options.h apps/train_files.h apps/train_plan.h $(B)/libdpar.a
+	$(LINK)
+$(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
+	$(LINK)
+$(B)/index_speed: bench/index_speed.c $(B)/libdpar.a
+	$(LINK)
+$(B)/order_speed: bench/order_speed.c $(B)/libdpar.a
+	$(LINK)
+$(B)/strategies: bench/strategies.c $(B)/libdpar.a
+	$(LINK)
+$(B)/overlap: bench/overlap.c $(B)/libdpar.a
+	$(LINK)
+$(B)/accuracy: bench/accuracy.c $(B)/libdpar.a
+	$(LINK)
+# looks at what is inside
+$(B)/kernel_speed: bench/kernel_speed.c dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. bench/kernel_speed.c -o $@
 
-run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/shallow_water $(BUILD)/train_gpt
-	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
-	@echo
-	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
-	@echo
-	./$(BUILD)/pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg $(BUILD)/zbv.svg
-	@echo
-	./$(BUILD)/ranks 4
-	@echo
-	./$(BUILD)/shallow_water --case 2 --table --ranks 2
-	@echo
-	./$(BUILD)/shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames $(BUILD)/planet_
-	@echo
-	./$(BUILD)/train_gpt --pp 2 --dp 2 --zero 2 --schedule zbv --steps 20 --check --trace $(BUILD)/train_gpt.json
-	@echo
-	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg $(BUILD)/planet_0360.ppm; a trace: $(BUILD)/train_gpt.json'
+# Fortran: not among the apps, which need a C compiler alone.
+$(B)/lbm: apps/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(HEADERS)
+	@mkdir -p $(B)/fortran
+	$(CC) $(CFLAGS) -I. -c bindings/fortran/dpar.c -o $(B)/fortran/dpar.o
+	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(B)/fortran bindings/fortran/dpar.f90 apps/lbm.f90 $(B)/fortran/dpar.o -o $@
 
+$(B)/01_who_owns_what: examples/01_who_owns_what.c dpar.h
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
+$(B)/02_all_reduce: examples/02_all_reduce.c dpar_comm.h dpar.h
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
+$(B)/03_halo: examples/03_halo.c dpar_halo.h dpar_comm.h dpar.h
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
+
+commands: $(COMMANDS)
+apps: $(APPS)
+examples: $(B)/01_who_owns_what $(B)/02_all_reduce $(B)/03_halo
+
+run:
+	@echo 'building the library (one object a header) and five programs...'
+	@$(PARALLEL) $(RUN)
+	./$(B)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(B)/llama-3-70b.svg
+	@echo
+	./$(B)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(B)/unet-0.25deg.svg
+	@echo
+	./$(B)/pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg $(B)/zbv.svg
+	@echo
+	./$(B)/ranks 4
+	@echo
+	./$(B)/shallow_water --case 2 --table --ranks 2
+	@echo
+	./$(B)/shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames $(B)/planet_
+	@echo
+	./$(B)/train_gpt --pp 2 --dp 2 --zero 2 --schedule zbv --steps 20 --check --trace $(B)/train_gpt.json
+	@echo
+	@echo 'pictures: $(B)/llama-3-70b.svg $(B)/unet-0.25deg.svg $(B)/zbv.svg $(B)/planet_0360.ppm; a trace: $(B)/train_gpt.json'
+
+# ---- tests ----
+
+TESTS = CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run
 test:
-	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run
-
+	@$(TESTS) test
 gates:
-	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run gates
+	@$(TESTS) gate
+nightly:
+	@$(TESTS) night
+test-index:
+	@$(TESTS) test index
+test-schedule:
+	@$(TESTS) test schedule
+test-cost:
+	@$(TESTS) test cost
+test-comm:
+	@$(TESTS) test comm
+test-halo:
+	@$(TESTS) test halo
+test-train:
+	@$(TESTS) test train
+test-spatial:
+	@$(TESTS) test spatial
+test-debug:
+	@$(TESTS) test debug
+test-mpi:
+	@$(TESTS) test mpi
+test-gpu:
+	@$(TESTS) test gpu
 
 lint:
 	@sh tools/lint
 
-$(BUILD)/accuracy: bench/accuracy.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o $@ -lm
+fuzz:
+	@sh tests/compile/fuzz.sh
 
-accuracy: $(BUILD)/accuracy
-	./$(BUILD)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+# ---- documents and measurements ----
 
-$(SPEEDS): dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/$(@F).c -o $@
+accuracy: $(B)/accuracy
+	./$(B)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
 
-$(BUILD)/plan_speed: bench/plan_speed.c
-$(BUILD)/index_speed: bench/index_speed.c
-$(BUILD)/order_speed: bench/order_speed.c
-$(BUILD)/kernel_speed: bench/kernel_speed.c
-$(BUILD)/strategies: bench/strategies.c
-$(BUILD)/overlap: bench/overlap.c
-
-bench: $(SPEEDS)
-	./$(BUILD)/plan_speed
-	./$(BUILD)/index_speed
-	./$(BUILD)/order_speed
-	./$(BUILD)/kernel_speed
-	./$(BUILD)/strategies 1
-	./$(BUILD)/overlap
+bench:
+	@$(PARALLEL) $(SPEEDS)
+	./$(B)/plan_speed
+	./$(B)/index_speed
+	./$(B)/order_speed
+	./$(B)/kernel_speed
+	./$(B)/strategies 1
+	./$(B)/overlap
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
-performance: dpar.h $(BUILD)/strategies $(BUILD)/overlap
+performance: $(B)/strategies $(B)/overlap
 	sh bench/comm_speed.sh 5 > docs/performance.md.new
 	echo >> docs/performance.md.new
 	sh bench/halo.sh 5 >> docs/performance.md.new
@@ -122,14 +235,11 @@ performance: dpar.h $(BUILD)/strategies $(BUILD)/overlap
 	if [ -n "$(NPB)" ]; then echo; NPB="$(NPB)" sh bench/mg.sh; fi >> docs/performance.md.new
 	mv docs/performance.md.new docs/performance.md
 
-fuzz:
-	@sh tests/compile/fuzz.sh
-
-install: dpar.h bindings/fortran/dpar.f90
+install: $(HEADERS) bindings/fortran/dpar.f90
 	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/dpar/fortran
-	cp dpar.h dpar_mpi.h dpar_cuda.h dpar_nccl.h $(DESTDIR)$(PREFIX)/include/
+	cp $(HEADERS) dpar_mpi.h dpar_cuda.h dpar_nccl.h $(DESTDIR)$(PREFIX)/include/
 	cp bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(DESTDIR)$(PREFIX)/share/dpar/fortran/
 	sed 's|@PREFIX@|$(PREFIX)|' tools/dpar.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpar.pc
 
 clean:
-	rm -rf $(BUILD)
+	rm -rf $(B)

@@ -35,7 +35,7 @@
 #ifndef DPAR_CUDA_H
 #define DPAR_CUDA_H
 
-#include "dpar.h"
+#include "dpar_train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -126,7 +126,7 @@ typedef struct dpar_cuda_measured {
  * does not answer; E_MEMORY where there is none for the copy. Local. About a second. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
                                        dpar_cuda_measured *made, dpar_why *why);
-/* As the settings of a machine that dpar_cluster_parse reads, one a line, to come behind the
+/* As the settings of a machine that dpar_cluster_read reads, one a line, to come behind the
  * machine's own line ("1x8:h200"): hbm=, gemm= and link_share= as shares of what `peak` (of the
  * gpu and link of a preset) promises, launch_us=, pcie=. What was not measured is left out, with a
  * comment. Returns the length without NUL, also where `bytes` is not enough: then *text holds a
@@ -1054,6 +1054,12 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
     return width;
 }
 
+/* What values are rounded to on the way; where nothing is said: not. */
+static int32_t dpari_cuda_through(const dpar_mem_box *box)
+{
+    return box->through != DPAR_NO_TYPE ? box->through : box->from_type;
+}
+
 /* How the box is walked: kind, and elements of a unit. */
 static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *dim, int32_t n,
                                  const unsigned char *to, const unsigned char *from,
@@ -1061,7 +1067,8 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
 {
     const int32_t tw = dpari_cuda_width(box->to_type), fw = dpari_cuda_width(box->from_type);
     const int32_t narrow = tw < fw ? box->to_type : box->from_type;
-    const int plain = box->to_type == box->from_type && box->through == box->to_type;
+    const int32_t through = dpari_cuda_through(box);
+    const int plain = box->to_type == box->from_type && through == box->to_type;
     const int dense = n > 0 && dim[0].to == tw && dim[0].from == fw;
     const int32_t tg = dense ? dpari_cuda_grain((uintptr_t)to, dim, n, 1) : tw;
     const int32_t fg = dense ? dpari_cuda_grain((uintptr_t)from, dim, n, 0) : fw;
@@ -1079,9 +1086,9 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
                dim[0].extent * tw % 16 == 0) {
         p->kind = DPARI_CUDA_MEET;
         p->width = 16;
-    } else if (tw != fw && box->op == DPAR_COPY && !box->negate && box->through == narrow &&
-               dense && dim[0].extent % 4 == 0 && tg >= (tw < 4 ? 8 : 16) &&
-               fg >= (fw < 4 ? 8 : 16)) {
+    } else if (tw != fw && box->op == DPAR_COPY && !box->negate && dense &&
+               (through == narrow || through == box->from_type) && dim[0].extent % 4 == 0 &&
+               tg >= (tw < 4 ? 8 : 16) && fg >= (fw < 4 ? 8 : 16)) {
         p->kind = DPARI_CUDA_CAST;
         return 4;
     }
@@ -1123,7 +1130,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
     p->dims = (uint8_t)n;
     p->to_type = (uint8_t)box->to_type;
     p->from_type = (uint8_t)box->from_type;
-    p->through = (uint8_t)box->through;
+    p->through = (uint8_t)dpari_cuda_through(box);
     p->op = (uint8_t)box->op;
     p->negate = box->negate != 0;
     p->clear = box->clear != 0;
@@ -1182,11 +1189,12 @@ static int dpari_cuda_meets(int32_t a, int32_t b)
 
 static int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
+    const int32_t through = dpari_cuda_through(b);
     int32_t d;
     int empty = 0;
     if (dpar_type_bytes(b->to_type) == 0 || dpar_type_bytes(b->from_type) == 0 || b->dims < 0 ||
         b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
-        !dpari_cuda_meets(b->from_type, b->through) || !dpari_cuda_meets(b->through, b->to_type) ||
+        !dpari_cuda_meets(b->from_type, through) || !dpari_cuda_meets(through, b->to_type) ||
         (b->op != DPAR_COPY && b->op != DPAR_SUM && b->op != DPAR_MAX && b->op != DPAR_MIN) ||
         ((b->op != DPAR_COPY || b->negate) && !dpar_type_reduces(b->to_type))) {
         return 0;
@@ -1991,7 +1999,7 @@ static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
     }
     g.from = from;
     g.from_type = (uint8_t)box->from_type;
-    g.through = (uint8_t)box->through;
+    g.through = (uint8_t)dpari_cuda_through(box);
     g.op = (uint8_t)box->op;
     g.negate = box->negate != 0;
     g.clear = box->clear != 0;

@@ -2,7 +2,7 @@
 /* dpar_mpi.h - dpar's communicators over MPI. For a code that has MPI already:
  *
  *     dpar_comm *world;
- *     if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why) < 0) { puts(why.text); }
+ *     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0) { puts(why.text); }
  *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, NULL);
  *
  *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c        (one unit defines DPAR_IMPLEMENTATION)
@@ -57,7 +57,7 @@
 #ifndef DPAR_MPI_H
 #define DPAR_MPI_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #include <mpi.h>
 
 /* All zero means the defaults. The same on all ranks. */
@@ -78,26 +78,27 @@ typedef struct dpar_mpi_options {
  * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
  * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Cost: two
  * MPI_Comm_dup. */
-DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 
 /* The ranks of `user` that share this node's memory (MPI_Comm_split_type), in the order of `user`,
  * as a communicator over shared memory: for what is on the node, beside one over all ranks of
- * dpar_mpi_comm (dpar_halo_options.node). It meets under a name that MPI carries to its ranks and
+ * dpar_mpi_make (dpar_halo_options.node). It meets under a name that MPI carries to its ranks and
  * needs MPI no more, so that it may be closed (dpar_comm_close) before or after it is finalised.
  * options as dpar_init, timeout_s also for the meeting; NULL: defaults. MPI's own waits have no
- * deadline. When one rank fails, all fail, with its sentence: E_ARG as dpar_mpi_comm and where
+ * deadline. When one rank fails, all fail, with its sentence: E_ARG as dpar_mpi_make and where
  * options are out of their domain, E_SYSTEM, E_MEMORY without shared memory, E_TIMEOUT when ranks
  * do not reach each other's sockets (containers with networks of their own), E_MISMATCH between
  * builds of dpar. COLLECTIVE over `user`. Milliseconds. */
-DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, dpar_comm **node,
-                                   dpar_why *why);
+DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *options,
+                                        dpar_comm **node, dpar_why *why);
 
 #endif
 
 /* Stop here if you only want the API. The implementation follows. */
 
-#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION_DONE)
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) &&                          \
+    !defined(DPAR_MPI_IMPLEMENTATION_DONE)
 #define DPAR_MPI_IMPLEMENTATION_DONE
 
 #include <stdlib.h>
@@ -2665,7 +2666,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     return w;
 }
 
-DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why)
 {
     dpar_mpi_options chosen;
@@ -2781,8 +2782,8 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_option
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, dpar_comm **node,
-                                   dpar_why *why)
+DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *options,
+                                        dpar_comm **node, dpar_why *why)
 {
     MPI_Comm own = MPI_COMM_NULL;
     dpar_status status = dpari_mpi_usable(user, why);
@@ -2791,7 +2792,7 @@ DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, d
         return status;
     }
     if (node == NULL) {
-        dpari_mpi_put_why(why, "dpar_mpi_node needs somewhere to put the communicator");
+        dpari_mpi_put_why(why, "dpar_mpi_make_node needs somewhere to put the communicator");
         return DPAR_E_ARG;
     }
     code = MPI_Comm_split_type(user, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &own);

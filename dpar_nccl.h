@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_nccl.h - dpar's communicators over NCCL, for memory of CUDA devices.
  *
- *     dpar_comm *world;                         host: dpar_init, dpar_launch, dpar_mpi_comm
- *     if (dpar_nccl_comm(host, NULL, &world, &why) < 0) { puts(why.text); }
+ *     dpar_comm *world;                         host: dpar_init, dpar_launch, dpar_mpi_make
+ *     if (dpar_nccl_make(host, NULL, &world, &why) < 0) { puts(why.text); }
  *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, &work);
  *     dpar_wait(&work);                         the compute stream waits, this thread does not
  *
@@ -27,8 +27,11 @@
  * Order: one stream runs the operations of all communicators of a process in the order in which
  * they were posted: on all ranks the same order over all communicators, not only in each. Messages
  * that are posted one by one begin together, at this rank's next collective, batch, wait or test:
- * all that were posted by then neither wait for each other nor for later ones. A batch is one
- * group.
+ * all that were posted by then do not wait for later ones. A batch is one group. Of a group NCCL
+ * takes the first message to and from each rank together; on one channel the second ones begin when
+ * all of these are through, and so on. That holds up nobody where both sides post the same messages
+ * together; where one side posts apart what the other posts together, let a group have one message
+ * to and one from each rank.
  *
  * Messages have no tags. Within what begins together those to one rank go by tag, those of one tag
  * as posted: so the two sides meet whatever order they name neighbours in, when tags on both sides
@@ -94,12 +97,12 @@ typedef struct dpar_nccl_options {
 /* A communicator of the ranks of `host`, each with the CUDA device that is current in it, then and
  * at all later calls: its own, unless DPAR_TEST_SHARE_GPU is 1 (as the version allows it) or hosts
  * (each passes for a host of its own, by sockets; all versions). `host` (dpar_launch, dpar_init,
- * dpar_mpi_comm) carries the id and is needed no more afterwards. options NULL: defaults. E_SYSTEM
+ * dpar_mpi_make) carries the id and is needed no more afterwards. options NULL: defaults. E_SYSTEM
  * with NCCL's or CUDA's own words, without libnccl.so.2, with one older than 2.18; E_TIMEOUT when
  * not all come; E_MISMATCH when ranks give different options or have different versions of NCCL;
  * E_ARG for exact without adds and comm_stream. When one rank fails, all fail. COLLECTIVE over
  * host. 0.1 s to seconds. */
-DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_options *options,
                                     dpar_comm **out, dpar_why *why);
 
 /* How ranks without a communicator find each other. */
@@ -120,8 +123,8 @@ enum {
 };
 typedef struct dpar_nccl_meeting {
     int32_t way;        /* DPAR_NCCL_x */
-    int32_t rank, size; /* size 0: dpar_start_find says both */
-    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_find */
+    int32_t rank, size; /* size 0: dpar_start_read says both */
+    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_read */
     const char *file;
     const char *address;
     int32_t port;
@@ -154,18 +157,6 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t byte
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
                                       dpar_why *why);
 
-/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM with a sentence where
- * there is none. Local; loads the library. */
-DPAR_API dpar_status dpar_nccl_version(int32_t *version, dpar_why *why);
-
-/* What NCCL wrote about its choices (NCCL_DEBUG=INFO): channels by transport. */
-typedef struct dpar_nccl_transport {
-    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, memory of the host,
-                                            TCP, InfiniBand or RoCE, another plug-in */
-    char network[40];                    /* "Using network ...": Socket, IB, AWS Libfabric; "" */
-} dpar_nccl_transport;
-/* Reads the whole lines in `bytes` of such text. Local, pure. */
-DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out);
 /* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
  * purpose, the transports of options.log; a line "WRONG: ... -> what to do" for sockets. Returns
  * how many lines are WRONG. c may be NULL. Local. */
@@ -175,7 +166,8 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 
 /* Stop here if you only want the API. The implementation follows. */
 
-#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION)) &&                         \
+    !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
 #include <arpa/inet.h>
@@ -500,7 +492,7 @@ struct dpari_nccl_world {
     int32_t used_count;
     dpari_nccl_side side;
     pthread_mutex_t lock;
-    pthread_t thread;
+    dpari_thread thread;
     int32_t watched; /* there is a watchdog */
     uint32_t ending;
     double period;
@@ -530,7 +522,7 @@ struct dpari_nccl_ctx {
     int64_t sequence; /* collectives so far */
     int64_t splits;   /* so far */
     int64_t records;
-    double remote; /* since when NCCL says that a rank is lost; 0: it does not */
+    double remote;               /* since when NCCL says that a rank is lost; 0: it does not */
     dpar_work *pending, *newest; /* messages that were posted and not yet enqueued */
     int32_t *member;             /* world ranks */
     dpari_nccl_piece *piece;
@@ -538,7 +530,7 @@ struct dpari_nccl_ctx {
     int32_t told; /* the other ranks know that it is broken */
     int32_t ends; /* 1: `ending` aborts `ended`; 2: and was waited for */
     ncclComm_t ended;
-    pthread_t ending;
+    dpari_thread ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
@@ -4126,7 +4118,7 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     return dpari_nccl_worst(host, status, said);
 }
 
-DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_options *options,
                                     dpar_comm **out, dpar_why *why)
 {
     dpari_nccl_world *w = NULL;
@@ -4134,7 +4126,7 @@ DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *op
     dpar_why said;
     dpar_status status;
     if (host == NULL || out == NULL) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "dpar_nccl_comm needs a communicator of the ranks ",
+        return dpari_nccl_says(DPAR_E_ARG, why, "dpar_nccl_make needs a communicator of the ranks ",
                                "and somewhere to put the new one", NULL, NULL);
     }
     memset(&said, 0, sizeof said);
@@ -4597,7 +4589,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl
                                "domain", NULL, NULL);
     }
     if (m->size == 0) {
-        status = dpar_start_find(job, why);
+        status = dpar_start_read(job, why);
         if (status < 0) {
             return status;
         }
@@ -4628,7 +4620,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl
         return dpari_nccl_says(
             DPAR_E_ARG, why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, ",
             "or DPAR_NCCL_FILE (in a folder that all see), or NCCL_COMM_ID=host:port; or give ",
-            "broadcast, or use dpar_nccl_comm with a communicator (dpar_mpi.h)", NULL);
+            "broadcast, or use dpar_nccl_make with a communicator (dpar_mpi.h)", NULL);
     }
     return DPAR_OK;
 }
@@ -4670,7 +4662,7 @@ static dpar_status dpari_nccl_by_node(const dpar_nccl_options *options, dpar_com
     if (status < 0) {
         return status;
     }
-    status = dpar_nccl_comm(host, options, out, why);
+    status = dpar_nccl_make(host, options, out, why);
     (void)dpar_comm_close(host);
     return status;
 }
@@ -4716,24 +4708,21 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
 
 /* ==== what NCCL chose ==== */
 
-DPAR_API dpar_status dpar_nccl_version(int32_t *version, dpar_why *why)
-{
-    dpari_nccl_api api;
-    dpar_status status = dpari_nccl_load(&api, why);
-    if (status >= 0) {
-        *version = api.version;
-    }
-    return status;
-}
-
 static int dpari_nccl_starts(const char *at, const char *end, const char *word)
 {
     const size_t n = strlen(word);
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
+/* What NCCL wrote about its choices (NCCL_DEBUG=INFO): channels by transport. */
+typedef struct dpari_nccl_transport {
+    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, memory of the host,
+                                            TCP, InfiniBand or RoCE, another plug-in */
+    char network[40];                    /* "Using network ...": Socket, IB, AWS Libfabric; "" */
+} dpari_nccl_transport;
+
 /* Counts what follows "via ". */
-static void dpari_nccl_count_via(const char *by, const char *end, dpar_nccl_transport *out)
+static void dpari_nccl_count_via(const char *by, const char *end, dpari_nccl_transport *out)
 {
     int64_t *count = dpari_nccl_starts(by, end, "P2P")          ? &out->p2p
                      : dpari_nccl_starts(by, end, "SHM")        ? &out->shm
@@ -4747,7 +4736,8 @@ static void dpari_nccl_count_via(const char *by, const char *end, dpar_nccl_tran
     }
 }
 
-DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out)
+/* Reads the whole lines in `bytes` of such text. Local, pure. */
+static void dpari_nccl_read_log(const char *text, size_t bytes, dpari_nccl_transport *out)
 {
     const char *end;
     size_t i, n;
@@ -4798,14 +4788,14 @@ static char *dpari_nccl_log_text(const char *log, size_t *bytes)
 
 static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, int32_t *wrong)
 {
-    dpar_nccl_transport t;
+    dpari_nccl_transport t;
     size_t bytes = 0;
     char *text = dpari_nccl_log_text(log, &bytes);
     if (text == NULL) {
         dpar_text_put(out, "NCCL's transports: not known -> give options.log\n");
         return;
     }
-    dpar_nccl_read_log(text, bytes, &t);
+    dpari_nccl_read_log(text, bytes, &t);
     free(text);
     if (t.p2p + t.shm + t.ib + t.socket + t.other == 0) {
         dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "

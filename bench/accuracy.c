@@ -6,7 +6,7 @@
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -140,8 +140,8 @@ static const dpar_workload *model(const char *text)
         exit(3);
     }
     models[model_count] = (dpar_workload *)malloc(sizeof(dpar_workload));
-    if (dpar_model_parse(&m, text, strlen(text), &why) < 0 ||
-        dpar_workload_build(models[model_count], &m, 0, &why) < 0) {
+    if (dpar_model_read(&m, text, strlen(text), &why) < 0 ||
+        dpar_workload_init(models[model_count], &m, 0, &why) < 0) {
         give_up(text, &why);
     }
     snprintf(model_key[model_count], sizeof model_key[0], "%s", text);
@@ -160,7 +160,7 @@ static const dpar_cluster *machine(const char *text)
     if (machine_count == MACHINES) {
         exit(3);
     }
-    if (dpar_cluster_parse(&machines[machine_count], text, strlen(text), &why) < 0) {
+    if (dpar_cluster_read(&machines[machine_count], text, strlen(text), &why) < 0) {
         give_up(text, &why);
     }
     snprintf(machine_key[machine_count], sizeof machine_key[0], "%s", text);
@@ -184,15 +184,17 @@ static row *add(const char *table_name, const char *group, const char *name, con
     if (dpar_recipe_find(&r->job.recipe, recipe, &why) < 0) {
         give_up(name, &why);
     }
-    r->strategy = dpar_strategy_default();
+    dpar_strategy_init(&r->strategy);
     r->generation = r->job.cluster->gpu.generation;
     return r;
 }
 
 static void check(const row *r)
 {
+    dpar_plan plan;
     dpar_why why;
-    if (dpar_strategy_check(&r->job, &r->strategy, 0, NULL, &why) < 0) {
+    const dpar_status st = dpar_plan_price(&r->job, &r->strategy, 0, &plan, NULL, &why);
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         give_up(r->name, &why);
     }
 }
@@ -555,19 +557,23 @@ static void predict(row *r, const dpar_calibration *cal)
 {
     dpar_cluster c = *r->job.cluster;
     dpar_job job = r->job;
+    dpar_plan plan;
+    dpar_why why;
+    dpar_status st;
     job.cluster = &c;
     if (cal != NULL) {
         c.cal = *cal;
     }
+    st = dpar_plan_price(&job, &r->strategy, 0, &plan, NULL, &why);
+    if (st != DPAR_OK &&
+        st != DPAR_E_MEMORY) { /* what was measured fitted, whatever is predicted */
+        give_up(r->name, &why);
+    }
     if (strcmp(r->table, "b200-memory") == 0) {
-        dpar_memory m;
-        dpar_memory_of(&job, &r->strategy, &m);
-        r->predicted = m.allocated / 1073741824.0;
+        r->predicted = plan.memory.allocated / 1073741824.0;
     } else {
-        dpar_step t;
-        dpar_step_of(&job, &r->strategy, &t);
-        r->predicted = t.total;
-        memcpy(r->term, t.term, sizeof r->term);
+        r->predicted = plan.step.total;
+        memcpy(r->term, plan.step.term, sizeof r->term);
     }
 }
 
@@ -665,7 +671,7 @@ static void fit(int generation, const char *without_table, const char *without_g
         m[n].seconds = r->measured;
         m[n++].weight = weight[k] / in_table[k];
     }
-    if (n > 0 && dpar_calibrate(cal, m, n, which, &mean, &why) < 0) {
+    if (n > 0 && dpar_calibration_fit(cal, m, n, which, &mean, &why) < 0) {
         give_up("fit", &why);
     }
 }
@@ -691,14 +697,14 @@ static void print_constants(void)
     static const int generation[] = {DPAR_GEN_AMPERE, DPAR_GEN_BLACKWELL};
     static const char *const name[] = {"Ampere", "Blackwell"};
     int g, i;
-    printf("\n## Constants\n\nOne set a generation; `dpar_calibration_default` ships them; times "
+    printf("\n## Constants\n\nOne set a generation; `dpar_calibration_init` ships them; times "
            "in seconds. Errors are "
            "one standard\ndeviation (100 %% or more: these rows do not determine the constant).\n\n"
            "| generation | constant | shipped | fitted to the marked rows | +- "
            "|\n|---|---|---|---|---|\n");
     for (g = 0; g < 2; g++) {
         dpar_calibration shipped;
-        dpar_calibration_default(&shipped, generation[g]);
+        dpar_calibration_init(&shipped, generation[g]);
         for (i = 0; i < DPAR_CALS; i++) {
             const dpar_calibration *f = &fitted[generation[g]];
             if (fit_mask(generation[g]) >> i & 1u) {
@@ -732,7 +738,7 @@ static score leave_out(const char *name, const char *sub)
         if (seen) {
             continue;
         }
-        dpar_calibration_default(&fitted[r->generation], r->generation);
+        dpar_calibration_init(&fitted[r->generation], r->generation);
         fit(r->generation, name, r->group, &fitted[r->generation]);
         predict_all(1, name, r->group);
         for (k = i; k < row_count; k++) { /* held out: marked rows of this group count too */
@@ -890,10 +896,10 @@ static void print_document(void)
         "of "
         "1440);\nvtrain-multi, the first listed row of each model and tp (8 rows); llm-foundry, "
         "15 rows of the 3B\nmodel; b200-time, 4 rows. Nothing of SC21, Korthikanti, MT-NLG, "
-        "torchtitan or the memory table.\nThe collectives are judged by `tests/unit/collective.c` "
+        "torchtitan or the memory table.\nThe collectives are judged by `tests/cost/collective.c` "
         "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; bar 7 %%); ZeRO's Table 1, "
         "Korthikanti's memory figures and GPipe's bubble table\nare exact in "
-        "`tests/unit/strategy.c`.\n");
+        "`tests/cost/strategy.c`.\n");
     print_constants();
     print_left_out();
     printf(
@@ -948,7 +954,7 @@ int main(int argc, char **argv)
     load_torchtitan(dir);
     mark_rows();
     for (i = 0; i < DPAR_GENERATIONS; i++) {
-        dpar_calibration_default(&fitted[i], i);
+        dpar_calibration_init(&fitted[i], i);
     }
     predict_all(0, NULL, NULL);
     fit(DPAR_GEN_AMPERE, "", "", &fitted[DPAR_GEN_AMPERE]);

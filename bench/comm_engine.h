@@ -153,7 +153,7 @@ static int stream_run(int op, const float *input, float *output, size_t count)
  */
 
 #ifndef FLOORS_ONLY
-#include "dpar.h"
+#include "dpar_comm.h"
 
 static dpar_comm *dpar_world;
 static int dpar_users;

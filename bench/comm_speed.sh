@@ -69,7 +69,7 @@ add() {
 
 build() {
     command -v "$2" > /dev/null || { say "no $2: without $1"; return; }
-    "$2" -O2 -I. -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST -DENGINE_H='"comm_engine.h"' ${FLOORS_ONLY:+-DFLOORS_ONLY} \
+    "$2" -O2 -I. -Ibench -DDPAR_IMPLEMENTATION -DENGINE_H='"comm_engine.h"' ${FLOORS_ONLY:+-DFLOORS_ONLY} \
         bench/mpi_coll.c -o "build/comm_speed_$1" || exit 1
     peers="$peers $1"
 }

@@ -3,7 +3,7 @@
  * an exchange, and whether every cell is right.
  *
  *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
- *         -I. -Iexamples bench/gpu_halo.cu -o gpu_halo -ldl
+ *         -I. -Iapps bench/gpu_halo.cu -o gpu_halo -ldl
  *     ./gpu_halo --ranks 4                              a GPU each
  *     DPAR_TEST_SHARE_GPU=1 ./gpu_halo --ranks 2        on one: NCCL through the host, slow
  *
@@ -14,6 +14,7 @@
  *
  * Exit code: 0 fine, 1 a wrong cell, or more than two kernels, 2 bad input. */
 static const char program[] = "gpu_halo";
+#include "dpar_halo.h"
 #include "gpu_options.h"
 
 #include "gpu_start.h"
@@ -120,7 +121,6 @@ struct plan {
 
 static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
 {
-    const char *names[3] = {"z", "y", "x"};
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t ranks[3] = {1, 1, 1};
     int64_t whole[3], bytes = 0;
@@ -140,8 +140,8 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         whole[d] = n * ranks[d];
         p->h.low[d] = p->h.high[d] = (int64_t)s.layers;
     }
-    right(dpar_mesh_init(&mesh, 3, names, ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, NULL, &why), why.text);
+    right(dpar_mesh_init(&mesh, "z y x", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, &why), why.text);
     p->h.periodic = 7;
     p->h.shape = full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     p->fields = (int)s.fields;
@@ -176,9 +176,12 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         p->sent = 8.0 * 6.0 * side * side * s.layers;
     }
     p->sent *= p->fields;
-    right(dpar_halo_exchange_bytes(g->world, p->f, p->fields, NULL, &bytes, &why), why.text);
+    memset(&options, 0, sizeof options);
+    options.field = p->f;
+    options.fields = p->fields;
+    right(dpar_halo_exchange_bytes(g->world, &options, &bytes, &why), why.text);
     p->memory = plan_memory(bytes);
-    right(dpar_halo_exchange_init(p->memory, bytes, g->world, p->f, p->fields, NULL, &p->x, &why),
+    right(dpar_halo_exchange_init(p->memory, bytes, g->world, &options, &p->x, &why),
           why.text);
 }
 

@@ -17,10 +17,10 @@
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
-#define DPAR_NO_SHOW
 #if defined(__CUDACC__)
 #pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
 #endif
+#include "dpar_train.h"
 #include "dpar_cuda.h"
 
 #include "tests/gpu/samples.h"
@@ -1032,7 +1032,7 @@ static void measured(void)
         dpar_cluster c;
         char text[1000];
         if (strstr(m.name, k[0]) != NULL &&
-            dpar_cluster_parse(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
+            dpar_cluster_read(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
             (void)dpar_cuda_measured_text(&m, c.gpu.memory_Bps, c.gpu.flops[DPAR_BF16], c.link_Bps,
                                           text, sizeof text);
             printf("%s\n%s", k[1], text);

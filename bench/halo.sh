@@ -47,7 +47,7 @@ build() {
     peer=$1 cc=$2 petsc=
     command -v "$cc" > /dev/null || { say "no $cc: without $peer"; return; }
     # gcc takes MPI's constants for arrays: no such warnings
-    flags='-O2 -Wno-stringop-overflow -Wno-stringop-overread -I. -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST'
+    flags='-O2 -Wno-stringop-overflow -Wno-stringop-overread -I. -Ibench -DDPAR_IMPLEMENTATION'
     if [ "$peer" = openmpi ] && pkg-config --exists PETSc 2> /dev/null; then
         petsc="-DHALO_PETSC $(pkg-config --cflags PETSc)"
         "$cc" $flags $petsc -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c $(pkg-config --libs PETSc) \

@@ -11,7 +11,7 @@
  *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
-#include "dpar.h"
+#include "dpar_halo.h"
 
 /* One exchange as an engine holds it. */
 typedef struct {
@@ -38,7 +38,6 @@ static void dpar_must(dpar_status s, const char *call, const char *why)
 /* The blocks of mpi_halo as dpar has them. */
 static void dpar_describe(dpar_case *x)
 {
-    static const char *const names[3] = {"z", "y", "x"};
     int32_t size[3];
     int64_t extent[3];
     dpar_placement cut[3];
@@ -52,9 +51,9 @@ static void dpar_describe(dpar_case *x)
     }
     x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     x->halo.periodic = 7;
-    dpar_must(dpar_mesh_init(&x->mesh, 3, names, size, DPAR_LAST_FASTEST, 0, &why), "mesh",
+    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_LAST_FASTEST, 0, &why), "mesh",
               why.text);
-    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, NULL, &why), "layout",
+    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout",
               why.text);
 }
 
@@ -80,6 +79,8 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
     memset(&o, 0, sizeof o);
     memset(x->field, 0, sizeof x->field);
     o.way = way;
+    o.field = x->field;
+    o.fields = arrays;
     x->arrays = arrays;
     x->registered = registered;
     for (int i = 0; i < arrays; i++) {
@@ -93,14 +94,12 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
         x->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_exchange_bytes(dpar_world, x->field, arrays, &o, &bytes, &why), "bytes",
-              why.text);
+    dpar_must(dpar_halo_exchange_bytes(dpar_world, &o, &bytes, &why), "bytes", why.text);
     if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    dpar_must(
-        dpar_halo_exchange_init(x->memory, bytes, dpar_world, x->field, arrays, &o, &x->plan, &why),
-        "init", why.text);
+    dpar_must(dpar_halo_exchange_init(x->memory, bytes, dpar_world, &o, &x->plan, &why), "init",
+              why.text);
     return arrays;
 }
 

@@ -8,7 +8,7 @@
  *   build/kernel_speed
  */
 #define _GNU_SOURCE
-#include "dpar.h"
+#include "dpar_comm.h"
 
 #include <sched.h>
 #include <stdio.h>

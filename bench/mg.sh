@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# examples/mg.c beside the reference code of the NAS benchmark MG, at 1 and 2 ranks, in turns: medians
+# apps/mg.c beside the reference code of the NAS benchmark MG, at 1 and 2 ranks, in turns: medians
 # of both's Mop/s (the same count of operations), printed as a section of docs/performance.md.
 #
 #   NPB=.../NPB3.4-MPI/bin sh bench/mg.sh [class [rounds]]       class A, 5 rounds
@@ -13,14 +13,14 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 peer=${NPB:-.}/mg.$class.x
 [ -x "$peer" ] || { echo "$peer: not found"; exit 77; }
 mkdir -p build
-$CC $CFLAGS -DDPAR_STATIC -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I. examples/mg.c -o build/mg_bench || exit 1
+$CC $CFLAGS -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. apps/mg.c -o build/mg_bench || exit 1
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%.0f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 echo "## NAS MG class $class"
 echo
 echo "Beside the reference code (NPB 3.4-MPI, $FLAGS, Open MPI, ranks bound to cores), in turns; dpar with"
 echo "\`$CFLAGS\`. Medians of $rounds runs, Mop/s of the benchmark's own count; both verify the norm."
 echo
-echo '| ranks | NPB 3.4-MPI | examples/mg.c | ratio (1) |'
+echo '| ranks | NPB 3.4-MPI | apps/mg.c | ratio (1) |'
 echo '|---|---|---|---|'
 for ranks in 1 2; do
     rm -f build/mg_dpar build/mg_npb

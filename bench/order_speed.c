@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order_speed - what it takes to generate, lower, sink, simulate and prove schedules: interleaved
+/* order_speed - what it takes to generate, lower, simulate and prove schedules: interleaved
  * 1F1B lists of growing size, up to 64 ranks, 8 chunks and 1024 micro-batches (1 million
  * computations, 3 million actions with messages).
  *
@@ -7,7 +7,7 @@
  *   build/order_speed PASSES < compute_only.csv > lowered.csv     (for bench/order_peer.py)
  */
 #define _POSIX_C_SOURCE 199309L
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,12 +58,12 @@ static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int t
     order.ranks = p;
     order.chunks = v;
     order.micros = m;
-    bytes = dpar_order_bytes(&order, &why);
+    bytes = dpar_schedule_generate_bytes(&order, &why);
     must(bytes < 0 ? DPAR_E_ARG : DPAR_OK, &why);
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
-        must(dpar_order_make(s, &order, mem, bytes, &why), &why);
+        must(dpar_schedule_generate(s, &order, mem, bytes, &why), &why);
         least = least_of(least, now() - since);
     }
     return least;
@@ -73,6 +73,7 @@ static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int t
 static double simulated(const dpar_schedule *s, int32_t sends, int times)
 {
     dpar_times t;
+    dpar_simulation how;
     dpar_timing timing;
     dpar_why why;
     double since, least = 1e9;
@@ -84,11 +85,15 @@ static double simulated(const dpar_schedule *s, int32_t sends, int times)
     t.input.all = t.weight.all = 90;
     t.latency.all = 7;
     t.sends = sends;
-    bytes = dpar_simulate_bytes(s, &t);
+    memset(&how, 0, sizeof how);
+    how.times = &t;
+    how.start = start;
+    how.end = end;
+    bytes = dpar_schedule_simulate_bytes(s, &how);
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
-        must(dpar_simulate(s, &t, start, end, &timing, NULL, mem, bytes, &why), &why);
+        must(dpar_schedule_simulate(s, &how, &timing, mem, bytes, &why), &why);
         least = least_of(least, now() - since);
     }
     free(start);
@@ -100,13 +105,18 @@ static double simulated(const dpar_schedule *s, int32_t sends, int times)
 /* The proof that a list is right; and that it comes to its end over the strictest transport. */
 static double proved(const dpar_schedule *s, int times)
 {
+    dpar_checking how;
     dpar_why why;
     double since, least = 1e9;
-    int64_t bytes = dpar_schedule_run_bytes(s);
-    void *mem = get(bytes);
+    int64_t bytes;
+    void *mem;
+    memset(&how, 0, sizeof how);
+    how.transport = DPAR_TRANSPORT_BLOCKING;
+    bytes = dpar_schedule_check_bytes(s, &how);
+    mem = get(bytes);
     while (times-- > 0) {
         since = now();
-        must(dpar_schedule_run_check(s, DPAR_TRANSPORT_BLOCKING, 0, NULL, mem, bytes, &why), &why);
+        must(dpar_schedule_check(s, &how, mem, bytes, &why), &why);
         least = least_of(least, now() - since);
     }
     free(mem);
@@ -116,7 +126,7 @@ static double proved(const dpar_schedule *s, int times)
 /* Seconds of a pass, the fastest of several; its list. */
 static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passes, int times)
 {
-    dpar_lowering how = {0, 0};
+    dpar_lowering how = {0, 0, DPAR_CHANNEL_EDGE};
     dpar_why why;
     double since, least = 1e9;
     int64_t bytes;
@@ -133,56 +143,43 @@ static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passe
     return least;
 }
 
-static double sunk(const dpar_schedule *in, int32_t channel_class, int times)
-{
-    dpar_schedule out;
-    dpar_why why;
-    double since, least = 1e9;
-    int64_t bytes = dpar_schedule_sink_bytes(in, &why);
-    void *mem;
-    must(bytes < 0 ? DPAR_E_ARG : DPAR_OK, &why);
-    mem = get(bytes);
-    while (times-- > 0) {
-        since = now();
-        must(dpar_schedule_sink(&out, in, channel_class, mem, bytes, &why), &why);
-        least = least_of(least, now() - since);
-    }
-    free(mem);
-    return least;
-}
-
 static void line(int32_t p, int32_t v, int32_t m, int times)
 {
-    dpar_schedule in, out, full;
-    double make, messages, all, sink, plain, sent, proof, n, computes;
+    dpar_schedule in, out, full, moved;
+    double make, messages, all, late, plain, sent, proof, n, computes;
     make = generated(&in, p, v, m, times);
     messages = lowered(&out, &in, DPAR_LOWER_MESSAGES, times);
     all = lowered(&full, &in, DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE | DPAR_LOWER_MESSAGES, times);
-    sink = sunk(&out, DPAR_SINK_EDGE, times);
+    late = lowered(&moved, &out, DPAR_LOWER_LATE_RECV, times);
     plain = simulated(&in, DPAR_SENDS_BUFFERED, times);
     sent = simulated(&out, DPAR_SENDS_POSTED, times);
     proof = proved(&out, times);
     computes = (double)in.begin[p];
     n = (double)out.begin[p];
     printf("%4d %2d %5d %8.0f %8.0f %9.5f %9.5f %9.5f %9.5f %9.5f %8.1f %8.1f %9.5f\n", p, v, m,
-           computes, n, make, messages, make + messages, all, sink, computes / plain * 1e-6,
+           computes, n, make, messages, make + messages, all, late, computes / plain * 1e-6,
            n / sent * 1e-6, proof);
     free(in.begin);
     free(out.begin);
     free(full.begin);
+    free(moved.begin);
 }
 
 /* Lowers the text on standard input; the seconds of that go to standard error. */
 static int lower_text(int32_t passes)
 {
     static char text[1 << 24], written[1 << 26];
-    size_t n = fread(text, 1, sizeof text, stdin);
+    dpar_schedule_text read;
     dpar_schedule in, out;
     dpar_text t;
     dpar_why why;
-    int64_t bytes = dpar_schedule_read_bytes(text, n, &why);
+    int64_t bytes;
+    read.text = text;
+    read.bytes = fread(text, 1, sizeof text, stdin);
+    read.chain = 0;
+    bytes = dpar_schedule_read_bytes(&read, &why);
     must(bytes < 0 ? DPAR_E_PARSE : DPAR_OK, &why);
-    must(dpar_schedule_read(&in, text, n, 0, get(bytes), bytes, &why), &why);
+    must(dpar_schedule_read(&in, &read, get(bytes), bytes, &why), &why);
     fprintf(stderr, "%.6f\n", lowered(&out, &in, passes, 3));
     dpar_text_init(&t, written, sizeof written);
     dpar_schedule_write(&out, "\r\n", &t);
@@ -199,7 +196,7 @@ int main(int argc, char **argv)
            "second\n"
            "                                               lower:    generate lower: all   "
            "          simulate: proof and\n"
-           "   p  v     m computes  actions  generate  messages   + lower    passes      sink"
+           "   p  v     m computes  actions  generate  messages   + lower    passes late recv"
            "  compute   posted  blocking\n");
     line(8, 2, 32, 101);
     line(8, 2, 256, 21);

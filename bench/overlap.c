@@ -22,7 +22,7 @@
  * have arrived) as JSON for Perfetto (ui.perfetto.dev): layers, and each bucket from its posting to
  * its arrival. */
 #define _GNU_SOURCE
-#include "dpar.h"
+#include "dpar_train.h"
 
 #include <stdio.h>
 #include <stdlib.h>

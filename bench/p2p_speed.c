@@ -10,7 +10,7 @@
  * other process where the kernel allows it), and the same without that; registered memory, blocking
  * (both ranks copy a half) and posted (the receiver copies). The last message of each row is
  * checked. */
-#include "dpar.h"
+#include "dpar_comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

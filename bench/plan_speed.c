@@ -9,7 +9,7 @@
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,9 +73,9 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     dpar_why why;
     double start, seconds;
     int i;
-    if (dpar_model_parse(&m, model, strlen(model), &why) < 0 ||
-        dpar_workload_build(&work, &m, 0, &why) < 0 ||
-        dpar_cluster_parse(&c, cluster, strlen(cluster), &why) < 0 ||
+    if (dpar_model_read(&m, model, strlen(model), &why) < 0 ||
+        dpar_workload_init(&work, &m, 0, &why) < 0 ||
+        dpar_cluster_read(&c, cluster, strlen(cluster), &why) < 0 ||
         dpar_recipe_find(&job.recipe, "megatron", &why) < 0) {
         printf("%s\n", why.text);
         return;
@@ -85,16 +85,20 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     memset(&q, 0, sizeof q);
     q.global_batch = batch;
     q.space = space;
-    q.fixed = dpar_strategy_default();
+    dpar_strategy_init(&q.fixed);
+    q.top = top;
+    q.top_room = 10;
+    q.front = front;
+    q.front_room = 32;
     start = now();
-    if (dpar_planner_init(&p, &job, &q, top, 10, front, 32, &why) < 0) {
+    if (dpar_planner_init(&p, &job, &q, &why) < 0) {
         printf("%s\n", why.text);
         return;
     }
     while (dpar_planner_run(&p, 1 << 20, &why) == DPAR_MORE) {
     }
     seconds = now() - start;
-    printf("%s on %d GPUs, batch %lld, %s space\n", model, (int)dpar_cluster_gpus(&c),
+    printf("%s on %d GPUs, batch %lld, %s space\n", model, (int)(c.nodes * c.gpus_per_node),
            (long long)batch, space == DPAR_SPACE_WHOLE ? "whole" : "usual");
     printf(
         "  %lld configurations priced in %.3f s: %.2f M a second (Calculon 53.3: x %.0f; SimuMax "
@@ -115,7 +119,7 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
         char text[256];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
-        dpar_show_strategy(&t, &top[0].strategy);
+        dpar_strategy_write(&top[0].strategy, &t);
         printf("  best: %.3f s, %s\n", top[0].step.total, text);
     }
 }

@@ -12,7 +12,7 @@
  * most), of the strategy, and the ratios to both. Bar: 1.10 of the second. The last step of each
  * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
  * callbacks that do nothing: what is left is what dpar adds to them. */
-#include "dpar.h"
+#include "dpar_train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,8 +119,7 @@ static dpar_status ddp_open(job *j)
     o.params = r->n;
     o.numel = numel;
     o.type = DPAR_F32;
-    o.narrow = r->narrow;
-    o.wire = DPAR_BF16;
+    o.wire = r->narrow ? DPAR_BF16 : DPAR_NO_TYPE;
     o.scatter = r->scatter;
     o.finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;
@@ -583,7 +582,7 @@ static dpar_status expert_open(job *j)
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
     int64_t bytes = 0, each = 0, i;
     void *memory;
-    dpar_status st = dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, RANKS, 1, 0, &j->why);
+    dpar_status st = dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
     layer.tokens = tokens;
     layer.width = ROW;
@@ -679,9 +678,9 @@ static dpar_status pipeline_open(job *j)
     order.rule = DPAR_1F1B;
     order.ranks = RANKS;
     order.micros = MICROS;
-    bytes = dpar_order_bytes(&order, &j->why);
+    bytes = dpar_schedule_generate_bytes(&order, &j->why);
     j->list_room[0] = malloc((size_t)bytes);
-    st = dpar_order_make(&plain, &order, j->list_room[0], bytes, &j->why);
+    st = dpar_schedule_generate(&plain, &order, j->list_room[0], bytes, &j->why);
     if (st == DPAR_OK) {
         bytes = dpar_schedule_lower_bytes(&plain, &how, &j->why);
         j->list_room[1] = malloc((size_t)bytes);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_work - halo exchanges of a random grid whose every cell each rank can foretell by the words
- * of halo.h: for tests that care what happens to the ranks. (Geometry: tests/ranks/halo_oracle.c.)
- * Two fields: eight f64 a point, whose rows are long enough to be read where they lie, and one i32.
+ * of halo.h: for tests that care what happens to the ranks. (Geometry:
+ * tests/halo/ranks/halo_oracle.c.) Two fields: eight f64 a point, whose rows are long enough to be
+ * read where they lie, and one i32.
  */
 #ifndef DPAR_HALO_WORK_H
 #define DPAR_HALO_WORK_H
 
+#include "halo_plans.h"
 #include "run_oracle.h"
 
 enum { HALO_WORK_FIELDS = 2, HALO_WORK_POISON = -7 };
@@ -165,7 +167,6 @@ static int halo_work_wrong(const halo_work *w, uint64_t round, int adds)
 static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
 {
     static const int64_t runs[3] = {0, 1, 1 << 20};
-    const char *names[] = {"y", "x"};
     dpar_placement place[2];
     dpar_mesh m;
     int32_t parts[2];
@@ -181,10 +182,10 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
         extent[d] = parts[d] * (1 + oracle_below(&seed, 6)) + oracle_below(&seed, 3);
         place[d] = dpar_shard_by(d, DPAR_EVEN, 0);
     }
-    (void)dpar_mesh_init(&m, 2, names, parts, DPAR_LAST_FASTEST, c->size, NULL);
+    (void)dpar_mesh_init(&m, "y x", parts, DPAR_LAST_FASTEST, c->size, NULL);
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         dpar_halo *h = &w->a[i].h;
-        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL, NULL);
+        (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL);
         h->periodic = (uint32_t)oracle_below(&seed, 4);
         h->shape = oracle_below(&seed, 2) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
         for (d = 0; d < 2; d++) {
@@ -228,14 +229,11 @@ static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
         a->memory = (unsigned char *)p;
         w->f[i].data = p;
     }
-    s = s == DPAR_OK
-            ? dpar_halo_exchange_bytes(c, w->f, HALO_WORK_FIELDS, &w->options, &w->bytes, &why)
-            : s;
+    s = s == DPAR_OK ? plan_bytes(c, w->f, HALO_WORK_FIELDS, &w->options, &w->bytes, &why) : s;
     if (s != DPAR_OK || posix_memalign(&w->memory, 64, (size_t)w->bytes) != 0) {
         return s == DPAR_OK ? DPAR_E_MEMORY : s;
     }
-    return dpar_halo_exchange_init(w->memory, w->bytes, c, w->f, HALO_WORK_FIELDS, &w->options,
-                                   &w->x, &why);
+    return plan_init(w->memory, w->bytes, c, w->f, HALO_WORK_FIELDS, &w->options, &w->x, &why);
 }
 
 /* COLLECTIVE while all is well. */

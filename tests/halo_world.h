@@ -5,13 +5,13 @@
 #ifndef HALO_WORLD_H
 #define HALO_WORLD_H
 
+#include "axes.h"
+#include "boxes.h"
 #include "points.h"
 
 /* Where the value of point x comes from, in place, and after how many quarter turns: 0 when from
  * nowhere. */
 static int image(const dpar_halo *h, int64_t *x, int *turn);
-
-static const char *const names[] = {"a", "b", "c", "d"};
 
 static DPARI_UNUSED int64_t ring(int64_t i, int64_t n)
 {
@@ -63,7 +63,7 @@ static void fill(const dpar_halo *h)
         memset(array[rank], 0, count_of[rank] * sizeof array[0][0]);
         memset(arrived[rank], 0, count_of[rank] * sizeof arrived[0][0]);
         if (has[rank]) {
-            CHECK(dpar_box_contains(&held[rank], &mine[rank]));
+            CHECK(box_contains(&held[rank], &mine[rank]));
             memcpy(x, mine[rank].lo, sizeof x);
             do {
                 array[rank][at_of(&held[rank], x)] = number(h, x);
@@ -85,7 +85,7 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
     for (rank = 0; rank < RANKS; rank++) {
         dpar_halo_walk w;
         dpar_transfer t;
-        CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
             list[n].from = direction == DPAR_SENDS ? rank : t.peer;
@@ -254,15 +254,15 @@ static void check_core(const dpar_halo *h)
         int n, cores;
         CHECK_INT(dpar_halo_outputs(h, rank, &core), has[rank]);
         if (!has[rank]) {
-            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_rim(h, rank, 0, &slab));
+            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_boundary(h, rank, 0, &slab));
             continue;
         }
-        CHECK(dpar_box_contains(&mine[rank], &core) && dpar_box_contains(&core, &mine[rank]));
+        CHECK(box_contains(&mine[rank], &core) && box_contains(&core, &mine[rank]));
         cores = dpar_halo_core(h, rank, &core);
-        for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
-            CHECK(dpar_box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
-            CHECK(!cores || !dpar_box_intersect(&core, &slab, &slab));
-            CHECK(dpar_halo_rim(h, rank, n, &slab));
+        for (n = 0; dpar_halo_boundary(h, rank, n, &slab); n++) {
+            CHECK(box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
+            CHECK(!cores || !box_intersect(&core, &slab, &slab));
+            CHECK(dpar_halo_boundary(h, rank, n, &slab));
             points += dpar_box_volume(&slab);
         }
         CHECK(n <= 2 * h->grid.dims);
@@ -314,7 +314,7 @@ static void check_slabs(const dpar_halo *h, int transfers)
         CHECK(!dpar_halo_slab(h, rank, -1, &slab));
         while (dpar_halo_slab(h, rank, count, &slab)) {
             CHECK(holds[rank] && dpar_box_volume(&slab) > 0);
-            CHECK(dpar_box_contains(&held[rank], &slab));
+            CHECK(box_contains(&held[rank], &slab));
             points += dpar_box_volume(&slab);
             count++;
         }
@@ -351,9 +351,9 @@ static void check_slabs(const dpar_halo *h, int transfers)
             box.hi[d] = box.lo[d] + got[k].t.extent[s];
         }
         for (n = 0; dpar_halo_slab(h, got[k].to, n, &slab); n++) {
-            in += dpar_box_contains(&slab, &box);
+            in += box_contains(&slab, &box);
         }
-        CHECK_INT(in, !has[got[k].to] || !dpar_box_contains(&mine[got[k].to], &box));
+        CHECK_INT(in, !has[got[k].to] || !box_contains(&mine[got[k].to], &box));
     }
 }
 
@@ -388,8 +388,8 @@ static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
     for (d = 0; d < dims; d++) {
         p[d] = dpar_shard_by(d, rule[d], 0);
     }
-    CHECK_INT(dpar_mesh_init(&m, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
 }
 
 #endif

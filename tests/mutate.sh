@@ -88,7 +88,7 @@ for module in "$@"; do
     esac
     for test in $tests; do
         [ ! -e "$work/$test.test.o" ] || continue
-        $CC -O2 -DCHECK_STOP -I. -Itests -c "tests/unit/$test.c" -o "$work/$test.test.o" || exit 1
+        $CC -O2 -DCHECK_STOP -I. -Itests -c "tests/index/$test.c" -o "$work/$test.test.o" || exit 1
     done
     cp "$work/o/$module.o" "$work/whole.o"
     list_mutants "$source" > "$work/mutants"

@@ -3,7 +3,7 @@
 #ifndef OPTIMIZERS_H
 #define OPTIMIZERS_H
 
-#include "dpar.h"
+#include "dpar_train.h"
 
 static inline dpar_optimizer adamw(void)
 {
@@ -26,10 +26,10 @@ static inline int32_t moments_of(const dpar_optimizer *o)
     return dpar_optimizer_check(o, DPAR_F32, &moments, NULL, NULL) == DPAR_OK ? moments : -1;
 }
 
-/* Beside weights of a type; -1: none. */
+/* Beside weights of a type; DPAR_NO_TYPE: none. */
 static inline int32_t moment_type_of(const dpar_optimizer *o, int32_t weight_type)
 {
-    int32_t type = -1;
+    int32_t type = DPAR_NO_TYPE;
     (void)dpar_optimizer_check(o, weight_type, NULL, &type, NULL);
     return type;
 }

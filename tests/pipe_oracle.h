@@ -4,6 +4,8 @@
 #ifndef DPAR_PIPE_ORACLE_H
 #define DPAR_PIPE_ORACLE_H
 
+#include "schedule_calls.h"
+
 #include <stdlib.h>
 
 enum { PIPE_MOST = 24 };
@@ -92,8 +94,8 @@ static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
     int32_t r, k;
     int64_t n;
     why.text[0] = 0;
-    CHECK_INT(s->begin[s->ranks], dpar_pipe_actions(job)); /* and none twice: */
-    CHECK_INT(dpar_simulate(s, job->times, NULL, NULL, &t, rank, mem, sizeof mem, &why), DPAR_OK);
+    CHECK_INT(s->begin[s->ranks], dpari_pipe_actions(job)); /* and none twice: */
+    CHECK_INT(simulate_list(s, job->times, NULL, NULL, &t, rank, mem, sizeof mem, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(t.makespan, result->makespan);
     CHECK_INT(t.span, result->span);
@@ -106,7 +108,7 @@ static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
     }
     for (k = 0; k < job->stages; k++) {
         CHECK_INT(s->rank_of[k], job->rank_of != NULL ? job->rank_of[k]
-                                                      : dpar_stage_rank(job->map, job->ranks, k));
+                                                      : dpari_stage_rank(job->map, job->ranks, k));
     }
     for (r = 0; r < job->ranks; r++) {
         int64_t cap = job->cap.of != NULL ? job->cap.of[r] : job->cap.all;

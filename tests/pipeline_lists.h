@@ -4,6 +4,8 @@
 #ifndef DPAR_PIPELINE_LISTS_H
 #define DPAR_PIPELINE_LISTS_H
 
+#include "schedule_calls.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +61,7 @@ static dpar_status list_read(dpar_schedule *s, const char *csv, size_t n, int ch
 {
     static int64_t memory[1 << 14];
     dpar_why why;
-    dpar_status st = dpar_schedule_read(s, csv, n, chain, memory, (int64_t)sizeof memory, &why);
+    dpar_status st = read_csv(s, csv, n, chain, memory, (int64_t)sizeof memory, &why);
     if (st != DPAR_OK) {
         printf("%s\n", why.text);
     }
@@ -114,7 +116,7 @@ static void *list_close(const lists *l, dpar_schedule *s)
     }
     bytes = dpar_schedule_bytes(l->ranks, l->stages, total);
     mem = malloc((size_t)bytes);
-    if (mem == NULL || dpar_schedule_lay(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
+    if (mem == NULL || dpar_schedule_init(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
         abort();
     }
     s->micros = l->micros, s->chain = l->chain, s->slices = l->slices;

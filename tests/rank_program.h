@@ -9,7 +9,7 @@
 #ifndef DPAR_RANK_PROGRAM_H
 #define DPAR_RANK_PROGRAM_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 #endif
@@ -191,7 +191,7 @@ static int rank_program(int argc, char **argv, rank_test each, void *arg, int pr
     dpar_why why;
     MPI_Init(&argc, &argv);
     (void)processes, (void)threads, (void)also;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
     CHECK(c != NULL && each(c, arg) == 0);
     CHECK_INT(dpar_comm_close(c), DPAR_OK);
     MPI_Finalize();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* run_oracle - what the programs in tests/ranks share: data that every rank can compute for every
+/* run_oracle - what the rank programs (tests/FOLDER/ranks) share: data that every rank can compute for every
  * other, a serial reference of each collective, and the ways to start ranks. Compile with
  * -DUSE_MPI to run the same programs under mpirun (dpar_mpi.h).
  *
@@ -10,7 +10,7 @@
 #ifndef DPAR_RUN_ORACLE_H
 #define DPAR_RUN_ORACLE_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #if defined(USE_MPI)
 #include "dpar_mpi.h"
 #endif
@@ -1074,7 +1074,7 @@ static DPARI_UNUSED void oracle_launch(oracle_total *t, const char *name, int n,
     {
         dpar_comm *world = NULL;
         (void)options;
-        s = dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why);
+        s = dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why);
         if (s == DPAR_OK) {
             world->timeout_s = 120;
             start.base.whole = 1;

@@ -5,22 +5,23 @@
 #ifndef DPAR_IMPLEMENTATION
 #define DPAR_IMPLEMENTATION
 #endif
-#include "dpar.h"
+#include "dpar_cost.h"
+#include "dpar_debug.h"
 
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 
 /* Fortran's communicators are numbers. */
-DPAR_API dpar_status dpar_mpi_comm_f(MPI_Fint user, const dpar_mpi_options *options,
+DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_options *options,
                                      dpar_comm **out, dpar_why *why);
-DPAR_API dpar_status dpar_mpi_comm_f(MPI_Fint user, const dpar_mpi_options *options,
+DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_options *options,
                                      dpar_comm **out, dpar_why *why) {
-    return dpar_mpi_comm(MPI_Comm_f2c(user), options, out, why);
+    return dpar_mpi_make(MPI_Comm_f2c(user), options, out, why);
 }
-DPAR_API dpar_status dpar_mpi_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
+DPAR_API dpar_status dpar_mpi_make_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
                                      dpar_why *why);
-DPAR_API dpar_status dpar_mpi_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
+DPAR_API dpar_status dpar_mpi_make_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
                                      dpar_why *why) {
-    return dpar_mpi_node(MPI_Comm_f2c(user), options, node, why);
+    return dpar_mpi_make_node(MPI_Comm_f2c(user), options, node, why);
 }
 #endif

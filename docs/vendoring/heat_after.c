@@ -30,24 +30,27 @@ static void share(int n, int parts, int part, int *first, int *size) {
 }
 
 static void exchange_init(plate *p) {
-    static const char *const names[] = {"y", "x"};
     const int64_t cells[] = {NY, NX};
     const dpar_placement cuts[] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
     dpar_mesh mesh;
+    dpar_halo_options options = {0};
     dpar_why why = {"no memory"};
     void *memory;
     int64_t bytes;
     p->halo.shape = DPAR_STENCIL_BOX; /* corners too */
     p->halo.low[0] = p->halo.low[1] = p->halo.high[0] = p->halo.high[1] = 1;
     p->halo.periodic = 1u << 1;
-    p->field.halo = &p->halo; /* type: DPAR_F64 is 0 */
+    p->field.halo = &p->halo;
+    p->field.type = DPAR_F64;
     p->field.data = p->now;
-    if (dpar_mpi_comm(p->comm, NULL, &p->world, &why) < 0 ||
-        dpar_mesh_init(&mesh, 2, names, p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, NULL, &why) < 0 ||
-        dpar_halo_exchange_bytes(p->world, &p->field, 1, NULL, &bytes, &why) < 0 ||
+    options.field = &p->field;
+    options.fields = 1;
+    if (dpar_mpi_make(p->comm, NULL, &p->world, &why) < 0 ||
+        dpar_mesh_init(&mesh, "y x", p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
+        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, &why) < 0 ||
+        dpar_halo_exchange_bytes(p->world, &options, &bytes, &why) < 0 ||
         dpar_comm_alloc(p->world, bytes, &memory) < 0 ||
-        dpar_halo_exchange_init(memory, bytes, p->world, &p->field, 1, NULL, &p->plan, &why) < 0) {
+        dpar_halo_exchange_init(memory, bytes, p->world, &options, &p->plan, &why) < 0) {
         puts(why.text);
         MPI_Abort(p->comm, 1);
     }

@@ -31,10 +31,10 @@ public:
     dpar_comm *world = nullptr;
 
     explicit Exchange(Block &block) : b(block) {
-        const char *names[] = {"z", "y", "x"};
         int64_t bytes = 0, cells[] = {N0, N1, N2};
         dpar_placement cuts[3];
         dpar_mesh mesh;
+        dpar_halo_options options = {};
         dpar_why why = {"no memory"};
         for (int d = 0; d < 3; d++) {
             cuts[d] = dpar_shard_by(d, DPAR_EVEN, 0);
@@ -42,14 +42,17 @@ public:
         }
         halo.periodic = 1u << 1 | 1u << 2;
         field.halo = &halo;
+        field.type = DPAR_F64;
         field.data = b.now.data();
+        options.field = &field;
+        options.fields = 1;
         void *memory = nullptr;
-        if (dpar_mpi_comm(b.comm, nullptr, &world, &why) < 0 ||
-            dpar_mesh_init(&mesh, 3, names, b.parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-            dpar_layout_init(&halo.grid, &mesh, 3, cells, cuts, nullptr, &why) < 0 ||
-            dpar_halo_exchange_bytes(world, &field, 1, nullptr, &bytes, &why) < 0 ||
+        if (dpar_mpi_make(b.comm, nullptr, &world, &why) < 0 ||
+            dpar_mesh_init(&mesh, "z y x", b.parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
+            dpar_layout_init(&halo.grid, &mesh, 3, cells, cuts, &why) < 0 ||
+            dpar_halo_exchange_bytes(world, &options, &bytes, &why) < 0 ||
             dpar_comm_alloc(world, bytes, &memory) < 0 ||
-            dpar_halo_exchange_init(memory, bytes, world, &field, 1, nullptr, &plan, &why) < 0) {
+            dpar_halo_exchange_init(memory, bytes, world, &options, &plan, &why) < 0) {
             throw std::runtime_error(why.text);
         }
     }

@@ -19,8 +19,9 @@ contains
     subroutine exchange_init()
         type(c_ptr) :: memory
         type(dpar_mesh) :: mesh
+        type(dpar_halo_options) :: options
         integer(c_int64_t) :: bytes
-        call need(dpar_mpi_comm(comm, out=world, why=why))
+        call need(dpar_mpi_make(comm, out=world, why=why))
         call need(dpar_mesh_named(mesh, ["x", "y"], parts, DPAR_LAST_FASTEST, 0, why))
         call need(dpar_layout_init(halo%grid, mesh, 2, int([ny, nx], c_int64_t), &
             [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, 0_c_int64_t)], &
@@ -31,9 +32,11 @@ contains
         field%halo = c_loc(halo)
         field%type = DPAR_F64
         field%data = [c_loc(h), c_loc(u), c_loc(v)]
-        call need(dpar_halo_exchange_bytes(world, field, 3, bytes=bytes, why=why))
+        options%field = c_loc(field)
+        options%fields = 3
+        call need(dpar_halo_exchange_bytes(world, options, bytes, why))
         call need(dpar_comm_alloc(world, bytes, memory))
-        call need(dpar_halo_exchange_init(memory, bytes, world, field, 3, plan=plan, why=why))
+        call need(dpar_halo_exchange_init(memory, bytes, world, options, plan, why))
     end subroutine
 
     subroutine need(status)

@@ -4,14 +4,17 @@
 #define DPARI_BASE_ARITH_H
 
 #include "base.h"
+#include "type.h"
 
 #define DPARI_FN static DPARI_UNUSED
 
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifdef DPAR_IMPLEMENTATION
+/* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
+#ifdef DPARI_PASTED
 #define DPARI_API static DPARI_UNUSED
+#define DPARI_DOOR DPAR_API
 #else
 #define DPARI_API extern
+#define DPARI_DOOR extern
 #endif
 
 /* Not inlined: keeps a large frame off the call paths that do not need it. */
@@ -230,6 +233,13 @@ DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *fo
                                int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+}
+
+/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
+DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                    int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
 
 #endif

@@ -11,18 +11,3 @@ DPAR_API const char *dpar_status_text(dpar_status status)
     default: return "unknown status";
     }
 }
-
-DPAR_API int32_t dpar_features(void)
-{
-    int32_t bits = 0;
-#ifndef DPAR_NO_COST
-    bits |= DPAR_FEATURE_COST;
-#endif
-#ifndef DPAR_NO_SHOW
-    bits |= DPAR_FEATURE_SHOW;
-#endif
-#if DPARI_RUN
-    bits |= DPAR_FEATURE_RUN;
-#endif
-    return bits;
-}

@@ -8,8 +8,10 @@
 #include <stdint.h>
 
 #define DPAR_VERSION_MAJOR 0
-#define DPAR_VERSION_MINOR 1
+#define DPAR_VERSION_MINOR 2
 #define DPAR_VERSION_PATCH 0
+/* Major x 10000 + minor x 100 + patch. */
+#define DPAR_VERSION (DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 + DPAR_VERSION_PATCH)
 
 /* DPAR_STATIC: every function is private to the including file; nothing is exported. */
 #if defined(__GNUC__) || defined(__clang__)
@@ -27,12 +29,11 @@
 #endif
 #endif
 
-/* The run wing needs POSIX and a C library; elsewhere, or with DPAR_NO_RUN, it is not there. */
-#if !defined(DPAR_NO_RUN) && defined(__STDC_HOSTED__) && __STDC_HOSTED__ &&                        \
-    (defined(__unix__) || defined(__APPLE__))
-#define DPARI_RUN 1
+/* dpar_comm.h and the headers above it need POSIX and a C library. */
+#if defined(__STDC_HOSTED__) && __STDC_HOSTED__ && (defined(__unix__) || defined(__APPLE__))
+#define DPARI_POSIX 1
 #else
-#define DPARI_RUN 0
+#define DPARI_POSIX 0
 #endif
 
 /* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
@@ -72,9 +73,5 @@ typedef struct dpar_why {
 
 /* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
 DPAR_API const char *dpar_status_text(dpar_status status);
-
-/* Which wings this build holds, as bits. SHOW without COST: pictures of schedules alone. */
-enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
-DPAR_API int32_t dpar_features(void);
 
 #endif

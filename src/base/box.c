@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "box.h"
 
-#include "arith.h"
+#include "inner.h"
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
@@ -25,7 +25,7 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box)
     return n;
 }
 
-DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both;
     int32_t d;
@@ -45,7 +45,7 @@ DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *
     return 1;
 }
 
-DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner)
+DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     int32_t d;
     if (outer->dims != inner->dims) {

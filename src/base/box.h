@@ -17,11 +17,6 @@ typedef struct dpar_box {
 
 /* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
-/* What both hold, into *out (may be one of them). 0 when that is empty or the dims differ; then
- * *out is untouched. O(dims). */
-DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
-/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
-DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
  * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive

@@ -23,6 +23,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
 DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
+    case DPAR_NO_TYPE: return "none";
     case DPAR_F64: return "f64";
     case DPAR_F32: return "f32";
     case DPAR_TF32: return "tf32";
@@ -48,7 +49,7 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
 DPAR_API const char *dpar_collective_name(int32_t kind)
 {
     static const char name[DPAR_CALLS][16] = {
-        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
-        "gather",     "scatter",    "send-recv",      "barrier",    "send",      "recv"};
+        "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
+        "gather", "scatter",    "send-recv",  "barrier",        "send",       "recv"};
     return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
 }

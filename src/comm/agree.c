@@ -7,13 +7,13 @@
 #include "comm.h"
 #include "elements.h"
 
-DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v)
+DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
 
-DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
@@ -112,7 +112,7 @@ static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
     return DPAR_E_MISMATCH;
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
     return dpari_agree_pair(c, st, 0, who, why);
@@ -138,17 +138,17 @@ static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64
     f->count++;
 }
 
-DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
 {
     dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
 {
     dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
 {
     int64_t bits;
     value += 0.0; /* -0.0 is 0.0 */
@@ -156,7 +156,7 @@ DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, 
     dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
 }
 
-DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
 {
     dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
@@ -183,7 +183,7 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
@@ -280,7 +280,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why)
 {
     dpari_facts f;
@@ -314,14 +314,14 @@ DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *p
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {
     int64_t at = r->used;
     r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
 
-DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
                                        const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);

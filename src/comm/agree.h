@@ -9,13 +9,13 @@
 #include "comm.h"
 
 /* A hash h, of 0 and more numbers, with one more. */
-DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
-DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
  * others get the worst status and "rank 2: " before its sentence (its status in words, where its
  * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
 /* What all ranks must have given alike: numbers with names, one after another. A function states
  * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
@@ -34,14 +34,14 @@ typedef struct dpari_facts {
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
-DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
-DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
-DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
+DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
+DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
 /* Of what is too long for a sentence. */
-DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
 /* Of what all state for this kind of plan, never 0. */
-DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
+DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
 /* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
  * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
@@ -49,7 +49,7 @@ DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const 
  * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
  * facts, twice.
  */
-DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
@@ -63,10 +63,10 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
-DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
-DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
                                        const char *module, dpar_why *why);
 
 #endif

@@ -18,7 +18,8 @@
  *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
  * Words have one writer and only grow. A published word makes visible all that its writer wrote
  * before: release and acquire are all the order that is needed. */
-#include "shm.h"
+#include "coll.h"
+#include "engine.h"
 #include "kernel.h"
 
 enum {
@@ -76,38 +77,17 @@ static const dpari_coll *dpari_coll_of_const(const dpar_work *k)
     return (const dpari_coll *)(const void *)k->state;
 }
 
-static const dpari_offer *dpari_offer_of(const dpari_shm *s, const dpar_work *k, int32_t rank)
+static const dpari_offer *dpari_offer_of(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
-    if (rank == s->comm.rank) {
+    if (rank == g->comm.rank) {
         return &dpari_coll_of_const(k)->offer;
     }
-    return (const dpari_offer *)(const void *)s->member[rank]->entry[k->sequence & 1].payload;
+    return (const dpari_offer *)(const void *)g->member[rank]->entry[k->sequence & 1].payload;
 }
 
 static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
 {
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
-}
-
-/* ---- the memory behind a member ---------------------------------------------------------------
- */
-
-DPARI_API int64_t dpari_table_bytes(const dpari_world *w)
-{
-    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
-    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-}
-
-DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity)
-{
-    char *behind = (char *)(s->member[rank] + 1);
-    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(s->world));
-}
-
-DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
-{
-    char *behind = (char *)(s->member[rank] + 1);
-    return behind + 2 * dpari_table_bytes(s->world);
 }
 
 /* ---- pieces: who gives what to whom -----------------------------------------------------------
@@ -128,10 +108,10 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
 }
 
 /* Bytes of this rank's `in` that go to `to`. */
-static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int32_t to)
+static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
 {
     const int64_t unit = dpari_unit(call);
-    const int root = call->root == s->comm.rank;
+    const int root = call->root == g->comm.rank;
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
     case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
@@ -155,7 +135,7 @@ static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int
 }
 
 /* Where in this rank's `out` goes what comes from `from`. */
-static dpari_piece dpari_piece_from(const dpari_shm *s, const dpar_call *call, int32_t from)
+static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call, int32_t from)
 {
     const int64_t unit = dpari_unit(call);
     dpari_piece p = {0, call->count * unit};
@@ -165,7 +145,7 @@ static dpari_piece dpari_piece_from(const dpari_shm *s, const dpar_call *call, i
     case DPAR_GATHER:
     case DPAR_ALL_GATHER:
     case DPAR_ALL_TO_ALL:
-        if (call->kind == DPAR_GATHER && call->root != s->comm.rank) {
+        if (call->kind == DPAR_GATHER && call->root != g->comm.rank) {
             p.bytes = 0;
         } else if (call->varies) {
             p.begin = unit * (call->out_begin ? call->out_begin[from]
@@ -188,9 +168,9 @@ static int dpari_gives_one(const dpar_call *call)
 }
 
 /* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
-static dpari_piece dpari_part(const dpari_shm *s, const dpar_call *call, int32_t q)
+static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
 {
-    const int64_t unit = dpari_unit(call), n = s->comm.size;
+    const int64_t unit = dpari_unit(call), n = g->comm.size;
     dpari_piece p;
     if (call->kind == DPAR_REDUCE_SCATTER) {
         p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
@@ -205,14 +185,14 @@ static dpari_piece dpari_part(const dpari_shm *s, const dpar_call *call, int32_t
 }
 
 /* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
-static int64_t dpari_gives(const dpari_shm *s, const dpar_call *call)
+static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
     switch (call->kind) {
     case DPAR_BARRIER: return 0;
     case DPAR_SCATTER:
     case DPAR_ALL_TO_ALL:
-    case DPAR_REDUCE_SCATTER: return one * s->comm.size;
+    case DPAR_REDUCE_SCATTER: return one * g->comm.size;
     default: return one;
     }
 }
@@ -224,10 +204,10 @@ static int dpari_is_reduction(const dpar_call *call)
 }
 
 /* Has this rank anything in `in`? */
-static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
+static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
 {
     return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
-           call->root == s->comm.rank;
+           call->root == g->comm.rank;
 }
 
 /* ---- fingerprints -----------------------------------------------------------------------------
@@ -239,7 +219,7 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
+static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
@@ -249,7 +229,7 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
-        for (int32_t r = 0; r < s->comm.size; r++) {
+        for (int32_t r = 0; r < g->comm.size; r++) {
             h = dpari_coll_mix(h, (uint64_t)count[r]);
         }
     }
@@ -261,10 +241,10 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 
-static const uint64_t *dpari_word_of(const dpari_shm *s, const dpar_work *k, int32_t rank,
+static const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
                                      int32_t which)
 {
-    const dpari_member *m = s->member[rank];
+    const dpari_member *m = g->member[rank];
     switch (which) {
     case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
     case DPARI_WORD_A: return &m->a.word;
@@ -274,15 +254,15 @@ static const uint64_t *dpari_word_of(const dpari_shm *s, const dpar_work *k, int
 }
 
 /* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
-static int dpari_reached(dpari_shm *s, dpar_work *k, int32_t which, uint64_t target)
+static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int32_t n = s->comm.size;
+    const int32_t n = g->comm.size;
     for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
         r = r >= n ? r - n : r;
-        if ((int64_t)(DPARI_LOAD(dpari_word_of(s, k, r, which)) - target) < 0) {
-            s->world->blocker = s->world_rank[r];
+        if ((int64_t)(DPARI_LOAD(dpari_word_of(g, k, r, which)) - target) < 0) {
+            g->blocker = g->world_rank[r];
             o->target = (int64_t)target;
             k->phase = (k->phase & 0xff) | which << 8;
             return 0;
@@ -292,13 +272,13 @@ static int dpari_reached(dpari_shm *s, dpar_work *k, int32_t which, uint64_t tar
     return 1;
 }
 
-DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank)
+DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
-    if (rank == s->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
+    if (rank == g->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
         return 0;
     }
-    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
+    return (int64_t)(DPARI_LOAD(dpari_word_of(g, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
            0;
 }
 
@@ -306,15 +286,15 @@ DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t
  */
 
 /* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
-static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box, int64_t bytes)
+static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
     if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
         memcpy(box, call->in, (size_t)bytes);
         return;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        dpari_piece p = dpari_piece_to(s, call, r);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(g, call, r);
         if (p.bytes > 0) {
             memcpy(box + at, (const char *)call->in + p.begin, (size_t)p.bytes);
         }
@@ -323,14 +303,14 @@ static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box,
 }
 
 /* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
-static int64_t dpari_table_fill(const dpari_shm *s, const dpar_work *k, int packed,
+static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
-    dpari_piece *table = dpari_table(s, s->comm.rank, k->sequence);
+    dpari_piece *table = dpari_table(g, g->comm.rank, k->sequence);
     int64_t at = 0;
     *largest = 0;
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        dpari_piece p = dpari_piece_to(s, &k->call, r);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(g, &k->call, r);
         *largest = p.bytes > *largest ? p.bytes : *largest;
         if (packed) {
             p.begin = dpari_gives_one(&k->call) ? 0 : at;
@@ -342,32 +322,32 @@ static int64_t dpari_table_fill(const dpari_shm *s, const dpar_work *k, int pack
 }
 
 /* Is there memory from the first to the last byte of `in` that all can reach? */
-static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
+static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 {
-    int64_t bytes = dpari_gives(s, call);
-    if (!call->in || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+    int64_t bytes = dpari_gives(g, call);
+    if (!call->in || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
         return 0;
     }
     if (call->varies && call->in_count) {
         bytes = 0;
-        for (int32_t r = 0; r < s->comm.size; r++) {
+        for (int32_t r = 0; r < g->comm.size; r++) {
             int64_t begin =
                 call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
     }
-    return dpari_ref(s->world, call->in, bytes);
+    return dpari_ref(g->world, call->in, bytes);
 }
 
-static uint64_t dpari_out_ref(const dpari_shm *s, const dpar_call *call)
+static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
     int takes =
-        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
-    if (!takes || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == g->comm.rank);
+    if (!takes || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
         return 0;
     }
-    return dpari_ref(s->world, call->out, call->count * dpari_unit(call));
+    return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
 /* Does a rank write over what others still read of it, when all is where the user has it? */
@@ -379,82 +359,82 @@ static int64_t dpari_in_place(const dpar_call *call)
 }
 
 /* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
-static int dpari_all_cma(dpari_shm *s)
+static int dpari_all_cma(dpari_group *g)
 {
-    for (int32_t r = 0; r < s->comm.size && !s->all_cma; r++) {
-        if (!DPARI_LOAD(&s->world->rank[s->world_rank[r]].can_cma)) {
+    for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
+        if (!DPARI_LOAD(&g->world->rank[g->world_rank[r]].can_cma)) {
             return 0;
         }
     }
-    s->all_cma = 1;
+    g->all_cma = 1;
     return 1;
 }
 
 /* Bytes up to which copying them into the slot is best. */
-static int64_t dpari_box_most(dpari_shm *s, const dpar_call *call, int64_t largest)
+static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
-    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
+    int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
     if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
-        return s->slot_bytes * 4 / n;
+        return g->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
-        return most < s->slot_bytes ? most : s->slot_bytes;
+        return most < g->slot_bytes ? most : g->slot_bytes;
     }
-    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(s) ? 0
-                                                                                   : s->slot_bytes;
+    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g) ? 0
+                                                                                   : g->slot_bytes;
 }
 
 /* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
-static int64_t dpari_gives_here(const dpari_shm *s, const dpar_work *k, dpari_offer *offer)
+static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
-    offer->largest = dpari_gives_any(s, call) ? call->count * dpari_unit(call) : 0;
+    offer->largest = dpari_gives_any(g, call) ? call->count * dpari_unit(call) : 0;
     if (!call->varies) {
-        return dpari_gives_any(s, call) ? dpari_gives(s, call) : 0;
+        return dpari_gives_any(g, call) ? dpari_gives(g, call) : 0;
     }
     if (dpari_is_reduction(call)) {
-        return dpari_sum_before(call->in_count, s->comm.size) * dpari_unit(call);
+        return dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call);
     }
-    return dpari_table_fill(s, k, 1, &offer->largest);
+    return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
+static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
-    char *slot = dpari_staging(s, s->comm.rank) + (k->sequence & 1) * s->slot_bytes;
-    const int64_t bytes = dpari_gives_here(s, k, offer);
+    char *slot = dpari_staging(g, g->comm.rank) + (k->sequence & 1) * g->slot_bytes;
+    const int64_t bytes = dpari_gives_here(g, k, offer);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
-    offer->out = dpari_out_ref(s, call);
+    offer->out = dpari_out_ref(g, call);
     offer->in = 0;
     offer->flags =
-        dpari_in_place(call) | (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
+        dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
-        offer->in = dpari_in_ref(s, call);
+        offer->in = dpari_in_ref(g, call);
     }
-    if (!offer->in && bytes <= dpari_box_most(s, call, offer->largest)) {
+    if (!offer->in && bytes <= dpari_box_most(g, call, offer->largest)) {
         if (bytes > 0) {
-            dpari_fill_box(s, call, slot, bytes);
+            dpari_fill_box(g, call, slot, bytes);
         }
-        offer->in = dpari_ref(s->world, slot, bytes);
+        offer->in = dpari_ref(g->world, slot, bytes);
         offer->flags |= DPARI_BOXED;
     } else if (call->varies && !dpari_is_reduction(call)) {
-        dpari_table_fill(s, k, 0, &offer->largest);
+        dpari_table_fill(g, k, 0, &offer->largest);
     }
 }
 
-static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
+static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
-    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
+    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WITHOUT_STREAM);
 }
 
 /* Its own piece of `in`, where it lies. */
-static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream)
 {
-    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
-    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
+    const dpari_piece from = dpari_piece_to(g, call, g->comm.rank);
     if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
         dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
                         stream);
@@ -462,42 +442,42 @@ static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
 }
 
 /* The first step: give and enter. */
-static void dpari_enter(dpari_shm *s, dpar_work *k)
+static void dpari_enter(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
-    dpari_entry *entry = &s->member[s->comm.rank]->entry[k->sequence & 1];
-    const int64_t bytes = dpari_gives(s, &k->call);
+    dpari_entry *entry = &g->member[g->comm.rank]->entry[k->sequence & 1];
+    const int64_t bytes = dpari_gives(g, &k->call);
     o->cursor = 0;
     o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
-        dpari_offer_make(s, k, &o->offer);
+        dpari_offer_make(g, k, &o->offer);
         memcpy(entry->payload, &o->offer, sizeof o->offer);
-    } else if (bytes > 0 && dpari_gives_any(s, &k->call)) {
+    } else if (bytes > 0 && dpari_gives_any(g, &k->call)) {
         memcpy(entry->payload, k->call.in, (size_t)bytes);
     }
     k->phase = DPARI_ENTRIES;
-    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call));
-    dpari_publish(s->world, &entry->word, o->mine);
+    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
+    dpari_publish(g->world, &entry->word, o->mine);
     /* what needs nobody, while the others enter */
     if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
-        dpari_take_own(s, &k->call, dpari_streams(s, bytes * s->comm.size));
+        dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
         o->offer.flags |= DPARI_OWN_TAKEN;
     }
 }
 
 /* What a rank says that it called; 1 when that was leaving. */
-static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k, int32_t rank)
+static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpari_flight f;
-    dpari_put_rank(t, s, rank);
-    if (!dpari_flight_find(s->world, s->world_rank[rank], s->id, k->sequence, &f)) {
+    dpari_put_rank(t, g, rank);
+    if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
         dpar_text_put(t, " called something else");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
-        dpari_put_failed(t, s, s->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(t, g->world, g->world_rank[rank]); /* why, most likely */
         return 1;
     }
     dpar_text_put(t, " called ");
@@ -506,48 +486,48 @@ static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k
 }
 
 /* Pieces of different sizes, and nothing else that a sentence could show. */
-static int dpari_same_but_counts(const dpari_shm *s, const dpar_work *k, int32_t other)
+static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
-    return dpari_flight_find(s->world, s->world_rank[other], s->id, k->sequence, &f) && f.varies &&
+    return dpari_flight_find(g->world, g->world_rank[other], g->id, k->sequence, &f) && f.varies &&
            k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
            f.op == k->call.op && f.root == k->call.root;
 }
 
-static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
-    const int32_t me = s->comm.rank, first = me < other ? me : other;
+    const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
     int left;
-    for (int32_t r = 0; r < s->comm.size; r++) { /* after a death ranks go different ways */
-        if (dpari_rank_state(s->world, s->world_rank[r]) == DPARI_RANK_DEAD) {
-            return dpari_fail_peer(s, k, r);
+    for (int32_t r = 0; r < g->comm.size; r++) { /* after a death ranks go different ways */
+        if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
+            return dpari_fail_peer(g, k, r);
         }
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    if (s->id != 0) {
+    if (g->id != 0) {
         dpar_text_put(&t, "group ");
-        dpar_text_int(&t, s->id);
+        dpar_text_int(&t, g->id);
         dpar_text_put(&t, ": ");
     }
-    left = dpari_put_called(&t, s, k, first);
+    left = dpari_put_called(&t, g, k, first);
     dpar_text_put(&t, ", ");
-    left |= dpari_put_called(&t, s, k, first == me ? other : me);
-    dpar_text_put(&t, dpari_same_but_counts(s, k, other) ? ": their counts differ" : "");
-    return dpari_shm_break(s, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
+    left |= dpari_put_called(&t, g, k, first == me ? other : me);
+    dpar_text_put(&t, dpari_same_but_counts(g, k, other) ? ": their counts differ" : "");
+    return dpari_group_break(g, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
 /* Have all entered, and the same? OK: yes, MORE: not yet. */
-static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int32_t n = s->comm.size;
+    const int32_t n = g->comm.size;
     const uint64_t mine = o->mine;
     for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
         r = r >= n ? r - n : r;
-        uint64_t word = DPARI_LOAD(&s->member[r]->entry[k->sequence & 1].word);
+        uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
         /* ahead: it has compared this one and gone on, with this member in another communicator;
          * after a barrier that closes one that can be, and barriers read nothing */
@@ -555,12 +535,12 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
             continue;
         }
         if (ahead < 0) {
-            s->world->blocker = s->world_rank[r];
+            g->blocker = g->world_rank[r];
             o->target = (int64_t)(mine >> 32 << 32);
             k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
             return DPAR_MORE;
         }
-        return dpari_coll_mismatch(s, k, r);
+        return dpari_coll_mismatch(g, k, r);
     }
     o->cursor = 0;
     return DPAR_OK;
@@ -571,11 +551,11 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
 
 /* Does a reduction write where it reads? Those lines are in the caches: stores past these take
  * three times as long. */
-static int dpari_over_input(const dpari_shm *s, int32_t outs)
+static int dpari_over_input(const dpari_group *g, int32_t outs)
 {
     for (int32_t j = 0; j < outs; j++) {
-        for (int32_t r = 0; r < s->comm.size; r++) {
-            if (s->out[j] == s->in[r]) {
+        for (int32_t r = 0; r < g->comm.size; r++) {
+            if (g->out[j] == g->in[r]) {
                 return 1;
             }
         }
@@ -584,48 +564,48 @@ static int dpari_over_input(const dpari_shm *s, int32_t outs)
 }
 
 /* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
-static void dpari_reduce_range(dpari_shm *s, const dpar_call *call, int32_t outs, int64_t bytes,
+static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t outs, int64_t bytes,
                                int64_t written)
 {
-    const int32_t stream = dpari_streams(s, written) && !dpari_over_input(s, outs);
-    dpari_kern_reduce(s->out, outs, s->in, s->comm.size, bytes / dpari_unit(call), call->type,
+    const int32_t stream = dpari_streams(g, written) && !dpari_over_input(g, outs);
+    dpari_kern_reduce(g->out, outs, g->in, g->comm.size, bytes / dpari_unit(call), call->type,
                       call->op, stream);
 }
 
-static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
+static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
-    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
         return;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
-        begin = bytes * s->comm.rank;
+        begin = bytes * g->comm.rank;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] =
-            (r == s->comm.rank
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] =
+            (r == g->comm.rank
                  ? (const char *)call->in
-                 : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
+                 : (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload) +
             begin;
     }
-    s->out[0] = call->out;
-    dpari_reduce_range(s, call, 1, bytes, 0);
+    g->out[0] = call->out;
+    dpari_reduce_range(g, call, 1, bytes, 0);
 }
 
-static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
+static void dpari_inline_take(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     if (dpari_is_reduction(call)) {
-        dpari_inline_reduce(s, k);
+        dpari_inline_reduce(g, k);
         return;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        dpari_piece p = dpari_piece_from(s, call, r);
-        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
-        const char *box = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
-        if (r == s->comm.rank) {
-            dpari_take_own(s, call, 0);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_from(g, call, r);
+        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
+        const char *box = (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload;
+        if (r == g->comm.rank) {
+            dpari_take_own(g, call, 0);
         } else if (p.bytes > 0) {
             memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
         }
@@ -636,38 +616,38 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
  */
 
 /* Each reduces its part of all inputs, into all outputs. */
-static void dpari_push(dpari_shm *s, const dpar_work *k)
+static void dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    const dpari_piece part = dpari_part(s, call, s->comm.rank);
+    const dpari_piece part = dpari_part(g, call, g->comm.rank);
     int32_t outs = 0;
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, k, r);
-        s->in[r] = (const char *)dpari_at(s->world, offer->in) + part.begin;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
+        g->in[r] = (const char *)dpari_at(g->world, offer->in) + part.begin;
         if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
-            s->out[outs++] = (char *)dpari_at(s->world, offer->out) + part.begin;
+            g->out[outs++] = (char *)dpari_at(g->world, offer->out) + part.begin;
         }
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
-        s->out[outs++] = call->out;
+        g->out[outs++] = call->out;
     }
     if (part.bytes > 0) {
-        dpari_reduce_range(s, call, outs, part.bytes, part.bytes * outs);
+        dpari_reduce_range(g, call, outs, part.bytes, part.bytes * outs);
     }
 }
 
 /* Each reduces all that it needs itself. */
-static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
+static void dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
         return;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = r == s->comm.rank ? call->in : dpari_at(s->world, dpari_offer_of(s, k, r)->in);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, dpari_offer_of(g, k, r)->in);
     }
-    s->out[0] = call->out;
-    dpari_reduce_range(s, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+    g->out[0] = call->out;
+    dpari_reduce_range(g, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
 }
 
 /* What all ranks know of the offers. */
@@ -680,12 +660,12 @@ typedef struct dpari_offers {
     int64_t largest;
 } dpari_offers;
 
-static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
+static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     dpari_offers all = {1, 1, 1, 0, 1, 0};
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, k, r);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
         all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
@@ -701,66 +681,66 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static dpar_status dpari_cma_failed(dpari_shm *s, const dpar_work *k, int32_t rank)
+static dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpar_text t;
     dpar_why why;
     /* a process that dies loses its memory well before its lock */
     for (int32_t i = 0; i < 2000; i++) {
-        if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
-            return dpari_fail_peer(s, k, rank);
+        if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
+            return dpari_fail_peer(g, k, rank);
         }
         dpari_os_sleep(100e-6);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, s, k);
+    dpari_put_work(&t, g, k);
     dpar_text_put(&t, "the memory of ");
-    dpari_put_rank(&t, s, rank);
+    dpari_put_rank(&t, g, rank);
     dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
-    return dpari_shm_break(s, DPAR_E_SYSTEM, why.text);
+    return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
-static int32_t dpari_pid(const dpari_shm *s, int32_t rank)
+static int32_t dpari_pid(const dpari_group *g, int32_t rank)
 {
-    return s->world->rank[s->world_rank[rank]].pid;
+    return g->world->rank[g->world_rank[rank]].pid;
 }
 
 /* This rank's part of all inputs into its own output, block by block through its slots. */
-static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
+static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    const dpari_piece part = dpari_part(s, call, s->comm.rank);
-    const int32_t n = s->comm.size, me = s->comm.rank;
+    const dpari_piece part = dpari_part(g, call, g->comm.rank);
+    const int32_t n = g->comm.size, me = g->comm.rank;
     const int64_t most = DPARI_BLOCK;
-    int64_t block = 2 * s->slot_bytes / n / 64 * 64;
-    char *slots = dpari_staging(s, me);
+    int64_t block = 2 * g->slot_bytes / n / 64 * 64;
+    char *slots = dpari_staging(g, me);
     block = block < most ? block : most;
     for (int64_t at = 0; at < part.bytes; at += block) {
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(s, k, r)->in_at + (uint64_t)(part.begin + at);
-            s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
-                return dpari_cma_failed(s, k, r);
+            uint64_t from = dpari_offer_of(g, k, r)->in_at + (uint64_t)(part.begin + at);
+            g->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
+            if (r != me && dpari_os_read_peer(dpari_pid(g, r), copy, from, bytes) != 0) {
+                return dpari_cma_failed(g, k, r);
             }
         }
-        s->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
-        dpari_reduce_range(s, call, 1, bytes, 0);
+        g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        dpari_reduce_range(g, call, 1, bytes, 0);
     }
     return DPAR_OK;
 }
 
 /* The parts that the others reduced. */
-static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
+static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
 {
-    for (int32_t i = 1; i < s->comm.size; i++) {
-        const int32_t r = (s->comm.rank + i) % s->comm.size;
-        const dpari_piece part = dpari_part(s, &k->call, r);
-        uint64_t from = dpari_offer_of(s, k, r)->out_at + (uint64_t)part.begin;
-        if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece part = dpari_part(g, &k->call, r);
+        uint64_t from = dpari_offer_of(g, k, r)->out_at + (uint64_t)part.begin;
+        if (dpari_os_read_peer(dpari_pid(g, r), (char *)k->call.out + part.begin, from,
                                part.bytes) != 0) {
-            return dpari_cma_failed(s, k, r);
+            return dpari_cma_failed(g, k, r);
         }
     }
     return DPAR_OK;
@@ -769,7 +749,7 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
 /* ---- moves on offers --------------------------------------------------------------------------
  */
 
-static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t from,
+static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
                                        int64_t gives, int64_t takes)
 {
     const int64_t unit = dpari_unit(&k->call);
@@ -784,31 +764,31 @@ static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t
     dpar_text_put(&t, " gives ");
     dpar_text_int(&t, gives / unit);
     dpar_text_put(&t, " elements to rank ");
-    dpar_text_int(&t, s->comm.rank);
+    dpar_text_int(&t, g->comm.rank);
     dpar_text_put(&t, ", which takes ");
     dpar_text_int(&t, takes / unit);
-    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+    return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
 /* Where the piece from `from` for this rank lies behind that rank's offer. */
-static dpari_piece dpari_offered(const dpari_shm *s, const dpar_work *k, int32_t from)
+static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
 {
     const dpar_call *call = &k->call;
     dpari_piece p = {0, call->count * dpari_unit(call)};
     if (call->varies) {
-        return dpari_table(s, from, k->sequence)[s->comm.rank];
+        return dpari_table(g, from, k->sequence)[g->comm.rank];
     }
-    p.begin = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
+    p.begin = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
     return p;
 }
 
-static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
+static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
-    for (int32_t r = 0; r < s->comm.size && k->call.varies; r++) {
-        const int64_t gives = dpari_table(s, r, k->sequence)[s->comm.rank].bytes;
-        const int64_t takes = dpari_piece_from(s, &k->call, r).bytes;
+    for (int32_t r = 0; r < g->comm.size && k->call.varies; r++) {
+        const int64_t gives = dpari_table(g, r, k->sequence)[g->comm.rank].bytes;
+        const int64_t takes = dpari_piece_from(g, &k->call, r).bytes;
         if (gives != takes) {
-            return dpari_size_mismatch(s, k, r, gives, takes);
+            return dpari_size_mismatch(g, k, r, gives, takes);
         }
     }
     return DPAR_OK;
@@ -816,53 +796,53 @@ static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
 
 /* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
  * core the other goes on. 0: not possible here. */
-static int dpari_pull_beside(dpari_shm *s, const dpar_work *k)
+static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    const int32_t me = s->comm.rank, r = me + 1 < s->comm.size ? me + 1 : 0;
-    const uint64_t ref = dpari_offer_of(s, k, r)->in;
-    const dpari_piece own = dpari_piece_to(s, call, me), other = dpari_offered(s, k, r);
+    const int32_t me = g->comm.rank, r = me + 1 < g->comm.size ? me + 1 : 0;
+    const uint64_t ref = dpari_offer_of(g, k, r)->in;
+    const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
     if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
         return 0;
     }
-    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(s, call, me).begin,
+    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
-                            (char *)call->out + dpari_piece_from(s, call, r).begin,
-                            (const char *)dpari_at(s->world, ref) + other.begin, own.bytes);
+                            (char *)call->out + dpari_piece_from(g, call, r).begin,
+                            (const char *)dpari_at(g->world, ref) + other.begin, own.bytes);
     return 1;
 }
 
 /* Everyone takes its pieces where they are offered, or through the kernel. */
-static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
+static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
-    const int32_t n = s->comm.size;
+    const int32_t n = g->comm.size;
     const int32_t stream =
-        dpari_streams(s, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
+        dpari_streams(g, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
-    const int32_t done = !stream && !first && dpari_pull_beside(s, k) ? 2 : 0;
+    const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
-        const int32_t r = (s->comm.rank + first + i) % n;
-        const dpari_offer *offer = dpari_offer_of(s, k, r);
-        const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
+        const int32_t r = (g->comm.rank + first + i) % n;
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
+        const dpari_piece to = dpari_piece_from(g, call, r), from = dpari_offered(g, k, r);
         if (to.bytes == 0) {
             continue;
         }
-        if (r == s->comm.rank) {
+        if (r == g->comm.rank) {
             if (!(offer->flags & DPARI_OWN_TAKEN)) {
-                dpari_take_own(s, call, stream);
+                dpari_take_own(g, call, stream);
             }
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin,
-                             (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes);
+                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin,
-                            (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes,
+                            (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
                             stream);
-        } else if (dpari_os_read_peer(dpari_pid(s, r), (char *)call->out + to.begin,
+        } else if (dpari_os_read_peer(dpari_pid(g, r), (char *)call->out + to.begin,
                                       offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(s, k, r);
+            return dpari_cma_failed(g, k, r);
         }
     }
     return DPAR_OK;
@@ -871,9 +851,9 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 /* ---- chunks -----------------------------------------------------------------------------------
  */
 
-static char *dpari_buffer(const dpari_shm *s, const dpari_coll *o, int32_t rank, int64_t step)
+static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
 {
-    return dpari_staging(s, rank) + (step % o->buffers) * (2 * s->slot_bytes / o->buffers);
+    return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
 }
 
 /* The part of a piece that goes with chunk `step`: empty past its end. */
@@ -887,10 +867,10 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
 
 /* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
  * soon, and its root fills all the room there is before it has to wait. */
-static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_coll *o,
+static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_coll *o,
                              int64_t largest)
 {
-    const int64_t room = 2 * s->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    const int64_t room = 2 * g->slot_bytes, least = DPARI_BROADCAST_LEAST;
     const int64_t limit = DPARI_BROADCAST_MOST;
     o->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_BROADCAST) {
@@ -901,39 +881,39 @@ static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_co
         o->buffers = room / o->piece;
     } else {
         o->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
-                                         : room / DPARI_BUFFERS / s->comm.size / 64 * 64;
+                                         : room / DPARI_BUFFERS / g->comm.size / 64 * 64;
     }
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
 /* A rank that gives nothing says so once, and so does one that takes nothing. */
-static void dpari_chunks_begin(dpari_shm *s, dpar_work *k, int64_t largest)
+static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
-    dpari_member *mine = s->member[s->comm.rank];
+    dpari_member *mine = g->member[g->comm.rank];
     const int32_t kind = k->call.kind;
-    const int root = k->call.root == s->comm.rank;
+    const int root = k->call.root == g->comm.rank;
     const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
-    dpari_chunks_cut(s, &k->call, o, largest);
+    dpari_chunks_cut(g, &k->call, o, largest);
     o->in_step = o->mid_step = o->out_step = 0;
     k->phase = DPARI_CHUNKS;
     if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
         o->in_step = o->steps;
-        dpari_publish(s->world, &mine->a.word, dpari_step_word(k, o->steps));
+        dpari_publish(g->world, &mine->a.word, dpari_step_word(k, o->steps));
     } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
         o->mid_step = o->steps;
-        dpari_publish(s->world, &mine->b.word, dpari_step_word(k, o->steps));
+        dpari_publish(g->world, &mine->b.word, dpari_step_word(k, o->steps));
     }
 }
 
 /* Puts in what the others are to take or reduce of this chunk. */
-static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
-    char *buffer = dpari_buffer(s, o, s->comm.rank, o->in_step);
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(s, &k->call, r)
-                                                     : dpari_piece_to(s, &k->call, r);
-        if (r == s->comm.rank || p.bytes == 0) {
+    char *buffer = dpari_buffer(g, o, g->comm.rank, o->in_step);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(g, &k->call, r)
+                                                     : dpari_piece_to(g, &k->call, r);
+        if (r == g->comm.rank || p.bytes == 0) {
             continue;
         }
         p = dpari_chunk(p, o->piece, o->in_step);
@@ -948,59 +928,59 @@ static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o
 }
 
 /* Takes its pieces of the chunk. */
-static void dpari_chunk_take(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
-    for (int32_t i = 1; i < s->comm.size; i++) {
-        const int32_t r = (s->comm.rank + i) % s->comm.size;
-        const dpari_piece p = dpari_chunk(dpari_piece_from(s, call, r), o->piece, o->mid_step);
-        const char *from = dpari_buffer(s, o, r, o->mid_step) +
-                           (dpari_gives_one(call) ? 0 : s->comm.rank * o->piece);
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_piece_from(g, call, r), o->piece, o->mid_step);
+        const char *from = dpari_buffer(g, o, r, o->mid_step) +
+                           (dpari_gives_one(call) ? 0 : g->comm.rank * o->piece);
         if (p.bytes > 0) {
             dpari_kern_copy((char *)call->out + p.begin, from, p.bytes,
                             o->steps * o->piece >= DPARI_STREAM_COPY_FROM &&
-                                dpari_streams(s, DPARI_STREAM_FROM));
+                                dpari_streams(g, DPARI_STREAM_FROM));
         }
     }
 }
 
 /* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
-static void dpari_chunk_reduce(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
-    const int32_t me = s->comm.rank;
-    const dpari_piece part = dpari_part(s, call, me);
+    const int32_t me = g->comm.rank;
+    const dpari_piece part = dpari_part(g, call, me);
     const dpari_piece p = dpari_chunk(part, o->piece, o->mid_step);
     int32_t outs = 0;
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = r == me ? (const char *)call->in + p.begin
-                           : dpari_buffer(s, o, r, o->mid_step) + me * o->piece;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] = r == me ? (const char *)call->in + p.begin
+                           : dpari_buffer(g, o, r, o->mid_step) + me * o->piece;
     }
     if (call->kind != DPAR_REDUCE_SCATTER) {
-        s->out[outs++] = dpari_buffer(s, o, me, o->mid_step) + me * o->piece;
+        g->out[outs++] = dpari_buffer(g, o, me, o->mid_step) + me * o->piece;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
-        s->out[outs++] = (char *)call->out + (p.begin - part.begin);
+        g->out[outs++] = (char *)call->out + (p.begin - part.begin);
     } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
-        s->out[outs++] = (char *)call->out + p.begin;
+        g->out[outs++] = (char *)call->out + p.begin;
     }
     if (p.bytes > 0) {
-        dpari_reduce_range(s, call, outs, p.bytes, 0);
+        dpari_reduce_range(g, call, outs, p.bytes, 0);
     }
 }
 
-static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
         return;
     }
-    for (int32_t i = 1; i < s->comm.size; i++) {
-        const int32_t r = (s->comm.rank + i) % s->comm.size;
-        const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_part(g, call, r), o->piece, o->out_step);
         if (p.bytes > 0) {
             dpari_kern_fetch((char *)call->out + p.begin,
-                             dpari_buffer(s, o, r, o->out_step) + r * o->piece, p.bytes);
+                             dpari_buffer(g, o, r, o->out_step) + r * o->piece, p.bytes);
         }
     }
 }
@@ -1012,42 +992,42 @@ static int32_t dpari_last_word(const dpar_call *call)
 }
 
 /* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
-static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
-    dpari_member *mine = s->member[s->comm.rank];
+    dpari_member *mine = g->member[g->comm.rank];
     const int32_t last = dpari_last_word(&k->call);
     while (o->in_step < o->steps || o->mid_step < o->steps ||
            (last == DPARI_WORD_C && o->out_step < o->steps)) {
         if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
             (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
             if (o->in_step >= o->buffers &&
-                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
+                !dpari_reached(g, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
                 return DPAR_MORE;
             }
-            dpari_chunk_in(s, k, o);
-            dpari_publish(s->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
+            dpari_chunk_in(g, k, o);
+            dpari_publish(g->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
         } else if (o->mid_step < o->in_step &&
                    (last == DPARI_WORD_B || o->mid_step <= o->out_step + 1)) {
-            if (!dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
+            if (!dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
                 return DPAR_MORE;
             }
             if (dpari_is_reduction(&k->call)) {
-                dpari_chunk_reduce(s, k, o);
+                dpari_chunk_reduce(g, k, o);
             } else {
-                dpari_chunk_take(s, k, o);
+                dpari_chunk_take(g, k, o);
             }
-            dpari_publish(s->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
+            dpari_publish(g->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
         } else {
-            if (!dpari_reached(s, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
+            if (!dpari_reached(g, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
                 return DPAR_MORE;
             }
-            dpari_chunk_results(s, k, o);
-            dpari_publish(s->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
+            dpari_chunk_results(g, k, o);
+            dpari_publish(g->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
         }
     }
     if (!dpari_is_reduction(&k->call)) {
-        dpari_take_own(s, &k->call, 0);
+        dpari_take_own(g, &k->call, 0);
     }
     o->target = (int64_t)dpari_step_word(k, o->steps);
     k->phase = DPARI_FINAL | last << 8;
@@ -1058,104 +1038,104 @@ static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
  */
 
 /* This rank is done with the others' memory; so will all be. */
-static void dpari_done_with_others(dpari_shm *s, dpar_work *k, int32_t phase, int64_t step)
+static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
 {
     dpari_coll *o = dpari_coll_of(k);
     k->phase = phase | DPARI_WORD_A << 8;
     o->target = (int64_t)dpari_step_word(k, step);
-    dpari_publish(s->world, &s->member[s->comm.rank]->a.word, (uint64_t)o->target);
+    dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
 /* OK: all is done; MORE: go on by phase. */
-static dpar_status dpari_choose_reduction(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
-    const dpari_offers all = dpari_survey(s, k);
+    const dpari_offers all = dpari_survey(g, k);
     dpar_status status = DPAR_OK;
     int64_t largest = 0;
     if (all.readable && all.writable &&
-        (!all.boxed || dpari_gives(s, &k->call) >= DPARI_DIRECT_FROM ||
+        (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
          k->call.kind == DPAR_REDUCE_SCATTER)) {
-        dpari_push(s, k);
+        dpari_push(g, k);
         if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
             return DPAR_OK;
         }
-        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
     if (all.readable && !all.in_place) {
-        dpari_pull_reduce(s, k);
+        dpari_pull_reduce(g, k);
         if (all.boxed) {
             return DPAR_OK;
         }
-        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
-    for (int32_t q = 0; q < s->comm.size; q++) {
-        int64_t bytes = dpari_part(s, &k->call, q).bytes;
+    for (int32_t q = 0; q < g->comm.size; q++) {
+        int64_t bytes = dpari_part(g, &k->call, q).bytes;
         largest = bytes > largest ? bytes : largest;
     }
-    if (all.cma && largest * s->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
-        status = dpari_cma_reduce(s, k);
+    if (all.cma && largest * g->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+        status = dpari_cma_reduce(g, k);
         dpari_done_with_others(
-            s, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+            g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
         return status != DPAR_OK ? status : DPAR_MORE;
     }
-    dpari_chunks_begin(s, k, largest);
+    dpari_chunks_begin(g, k, largest);
     return DPAR_MORE;
 }
 
-static dpar_status dpari_choose_move(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
-    const dpari_offers all = dpari_survey(s, k);
-    dpar_status status = dpari_sizes_check(s, k);
+    const dpari_offers all = dpari_survey(g, k);
+    dpar_status status = dpari_sizes_check(g, k);
     if (status != DPAR_OK) {
         return status;
     }
     if (all.readable || (all.cma && !all.in_place && k->call.kind != DPAR_BROADCAST)) {
-        status = dpari_pull(s, k, all.largest);
+        status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
         }
-        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
-    dpari_chunks_begin(s, k, all.largest);
+    dpari_chunks_begin(g, k, all.largest);
     return DPAR_MORE;
 }
 
-static dpar_status dpari_coll_choose(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     if (dpari_coll_of(k)->inline_bytes >= 0) {
-        dpari_inline_take(s, k);
+        dpari_inline_take(g, k);
         return DPAR_OK;
     }
-    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(s, k) : dpari_choose_move(s, k);
+    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
 }
 
-DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k)
+DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
     dpar_status status = DPAR_MORE;
     if ((k->phase & 0xff) == DPARI_ENTER) {
-        dpari_enter(s, k);
+        dpari_enter(g, k);
     }
     if ((k->phase & 0xff) == DPARI_ENTRIES) {
-        status = dpari_entries(s, k);
-        status = status == DPAR_OK ? dpari_coll_choose(s, k) : status;
+        status = dpari_entries(g, k);
+        status = status == DPAR_OK ? dpari_coll_choose(g, k) : status;
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
-        status = dpari_chunks(s, k);
+        status = dpari_chunks(g, k);
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CMA_RESULTS &&
-        dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
-        status = dpari_cma_results(s, k);
+        dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
+        status = dpari_cma_results(g, k);
         if (status == DPAR_OK) {
-            dpari_done_with_others(s, k, DPARI_FINAL, 2);
+            dpari_done_with_others(g, k, DPARI_FINAL, 2);
             status = DPAR_MORE;
         }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
-        status = dpari_reached(s, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+        status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
     }
     return status;
 }

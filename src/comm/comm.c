@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "comm.h"
+#include "engine.h"
 #include "kernel.h"
 #include "os.h"
-#include "world.h"
+
+#include "../index/inner.h"
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
@@ -36,6 +38,19 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
+static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, "type ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " (");
+    dpar_text_int(&t, call->type);
+    dpar_text_put(&t, ") is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
 /* A pointer that must not be NULL is; so may c be. */
 static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
@@ -45,6 +60,28 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
+}
+
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root)
+{
+    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
+    }
 }
 
 /* ---- what each kind looks at ------------------------------------------------------------------
@@ -249,7 +286,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
-    if (call->kind < 0 || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
         return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
     }
     if (call->kind == DPAR_BARRIER) {
@@ -257,14 +294,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpar_type_reduces(call->type)) {
-            return dpari_comm_bad_number(c, call, "type", call->type, "one that can be added");
+            return dpari_comm_bad_type(c, call, "one that can be added");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_number(c, call, "type", call->type, "a type of whole bytes");
+        return dpari_comm_bad_type(c, call, "one of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {
@@ -321,7 +358,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
@@ -332,7 +369,7 @@ DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
-        c->sent[call->kind] += dpar_call_sent(c, call);
+        c->sent[call->kind] += dpari_call_sent(c, call);
     }
     return s;
 }
@@ -447,6 +484,30 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
+/* ---- what is posted bit by bit ----------------------------------------------------------------
+ */
+
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+{
+    c->rest = post;
+    c->rest_of = operation;
+}
+
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
+{
+    dpari_rest *post = c->rest;
+    void *operation = c->rest_of;
+    dpari_rest_leave(c, NULL, NULL);
+    return post ? post(operation) : DPAR_OK;
+}
+
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation)
+{
+    if (c->rest_of == operation) {
+        dpari_rest_leave(c, NULL, NULL);
+    }
+}
+
 /* ---- the operations: what the user says, as a call --------------------------------------------
  */
 
@@ -492,7 +553,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     return dpar_post(c, &call, work);
 }
 
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
@@ -653,7 +714,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpar_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
         dpar_text_int(&t, mesh->offset);
@@ -665,15 +726,10 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
         key = dpar_mesh_group_index(mesh, axes, c->rank);
     }
     return dpar_comm_split(c, color, key, out);
-}
-
-DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out)
-{
-    return dpar_comm_split(c, 0, 0, out);
 }
 
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* comm - a communicator: ranks that move and add memory together. One interface over engines:
  * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
- * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_comm (dpar_mpi.h).
+ * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
@@ -42,7 +42,8 @@
 /* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
  * 0. */
 typedef struct dpar_call {
-    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV */
+    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be
+                                 said, as the type */
     int32_t type;             /* DPAR_F32, ... */
     int32_t op;               /* DPAR_SUM, ... where something is reduced */
     int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
@@ -92,7 +93,20 @@ typedef struct dpar_engine {
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
-/* Made by an engine; read rank, size and sent, leave the rest. */
+/* Made by an engine; read rank, size and sent, leave the rest.
+ *
+ * sent counts an operation by what it is: each element goes straight from the rank that has it to
+ * the one that needs it, once. With S the bytes that a rank gives in and s[r] the part that is, or
+ * comes to be, rank r's:
+ *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
+ *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
+ *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
+ *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
+ *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
+ * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
+ * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
+ * less. Halo exchanges that read memory of others directly are no such operations. */
 struct dpar_comm {
     int32_t rank, size;
     double
@@ -100,14 +114,15 @@ struct dpar_comm {
     dpar_status status;       /* 0, or how it broke: what every further call returns */
     dpar_why why;             /* the sentence of the last error on this communicator */
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
-                                 operations that the engine took. You may set them to 0 */
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see below. You may set them
+                                 to 0 */
     const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
                             by its engine or by you, before the first of them, and as long as they
                             are in use; NULL: the host's. All communicators split from it have it */
     dpar_engine engine;  /* private, as all that follows */
     void *context;
-    struct dpar_halo_exchange *unposted; /* has begun, and its last messages are not posted */
+    dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
+    void *rest_of;                      /* that operation; NULL: none has left anything */
 };
 
 /* All ranks have come before any goes on. */
@@ -172,20 +187,6 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
  * wait for each other. works: n of them, or NULL: return when all are done. */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Bytes of an operation that this rank hands to others, by what the operation is: each element goes
- * straight from the rank that has it to the one that needs it, once. With S the bytes that a rank
- * gives in and s[r] the part that is, or comes to be, rank r's:
- *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
- *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
- *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
- *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
- *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
- * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
- * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
- * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
- * less. Halo exchanges that read memory of others directly are no such operations. 0 for a call
- * that is none. Local. O(ranks) where pieces differ, else O(1). */
-DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call);
 /* Any operation from its description. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
@@ -200,9 +201,11 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
  * until the deadline; a work that was not posted keeps that status for dpar_wait. */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. E_MEMORY where a
- * rank has no room for it. Costs an all-gather of 40 bytes; with shared memory each takes twice
- * options.slot_bytes and a few pages of a rank; after closing it, the next one has them. */
+ * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
+ * same ranks, whose operations are independent of the first's. COLLECTIVE. The deadline is
+ * inherited. E_MEMORY where a rank has no room for it. Costs an all-gather of 40 bytes; with shared
+ * memory each takes twice options.slot_bytes and a few pages of a rank; after closing it, the next
+ * one has them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
@@ -210,9 +213,6 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
  * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE; cost
- * and errors as dpar_comm_split. */
-DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is

@@ -9,7 +9,7 @@ typedef struct dpari_job_row {
 
 static const char *dpari_job_environ(const void *user, const char *name)
 {
-    char **at = environ;
+    char **at = dpari_os_environment();
     size_t n = dpari_length(name);
     (void)user;
     for (; at != NULL && *at != NULL; at++) {
@@ -24,19 +24,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-DPARI_API void dpari_site_here(dpari_site *site)
+DPARI_DOOR void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
 {
     char full[512];
     dpar_text t;
@@ -67,7 +67,7 @@ DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char
     return (int64_t)used;
 }
 
-DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -81,7 +81,7 @@ DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const ch
     return status;
 }
 
-DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -300,7 +300,7 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPAR_API const char *dpar_launcher_name(int32_t launcher)
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -362,7 +362,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, dpar_launcher_name(launcher));
+    dpar_text_put(&t, dpari_launcher_name(launcher));
     dpar_text_put(&t, ": ");
     dpar_text_put(&t, set);
     return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
@@ -435,7 +435,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t
 /* Do the numbers of a row fit together? */
 static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
     if (job->size < 1) {
         return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
@@ -603,22 +603,15 @@ static int64_t dpari_job_started(int64_t pid)
  * whatever runs between it and them. 0: nobody can tell. */
 static int64_t dpari_job_proxy(const dpari_site *s)
 {
-#if defined(SO_PEERCRED) && defined(__linux__)
     const char *text = dpari_site_env(s, "PMI_FD");
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    int64_t fd;
-    if (text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
-        getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0) {
-        return (int64_t)peer.pid;
-    }
-#else
-    (void)s;
-#endif
-    return 0;
+    int64_t fd, pid, user;
+    return text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
+                   dpari_os_peer((int)fd, &pid, &user) == 0
+               ? dpari_most(pid, 0)
+               : 0;
 }
 
-DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -643,11 +636,11 @@ DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *
     return status;
 }
 
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_find needs a job to fill in", NULL, NULL,
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
                               NULL);
     }
     return dpari_job_here(job, &nodes, why);

@@ -17,26 +17,32 @@ typedef struct dpari_site {
 } dpari_site;
 
 /* The real environment and the real files. */
-DPARI_API void dpari_site_here(dpari_site *site);
+DPARI_DOOR void dpari_site_here(dpari_site *site);
 /* Text of a variable; NULL when it is not set. */
-DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name);
+DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
 /* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
-DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                   size_t room);
 
+/* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
+
 /* Digits alone, value at most `most`; 1 when it is such a number. */
-DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
+DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
+/* All of dpar_start_read, and the nodes. */
+DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
+/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
+DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d);
+
+/* ---- of this header's own modules ---- */
+
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of
+/* The pure part of dpar_start_read: id stays empty where no variable tells jobs apart. *nodes: of
  * the whole job, 0 where nothing says. */
 DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
-/* All of dpar_start_find, and the nodes. */
-DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
-/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
-DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d);
 
 #endif

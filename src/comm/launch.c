@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "launch.h"
-#include "shm.h"
 #include "../base/arith.h"
+#include "comm.h"
+#include "group.h"
 #include "job.h"
+#include "launch_run.h"
 #include "meet.h"
 #include "os.h"
+#include "shm.h"
 #include "world.h"
 
 /* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
@@ -17,7 +20,7 @@ typedef struct dpari_seat {
     double ended;       /* when it returned, or was found ended: orders the failures */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
-    pthread_t thread;
+    dpari_thread thread;
     int32_t gone;   /* 1: it has ended and was waited for */
     int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
     int32_t killed; /* by the supervisor */
@@ -88,15 +91,15 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     dpar_text t;
     dpar_status status;
     int result, broken;
-    seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    seat->status = dpari_shm_join(&l->segment, rank, 0, l->options, &world, &seat->why);
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
         return;
     }
-    dpari_world_of(world)->lent = 1;
+    dpari_shm_lend(world, 1);
     result = l->fn(world, l->arg);
-    dpari_world_of(world)->lent = 0;
+    dpari_shm_lend(world, 0);
     broken = world->status != DPAR_OK;
     seat->ended = dpari_os_now();
     seat->follows = broken;
@@ -108,7 +111,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_text_int(&t, rank);
         dpar_text_put(&t, " returned ");
         dpar_text_int(&t, result);
-        dpari_put_failed(&t, (const dpari_shm *)(const void *)world, rank);
+        dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_close(world);
@@ -494,7 +497,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
-    const char *name = dpar_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks: shared memory joins at most # on one node (across "
@@ -516,14 +519,14 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                      dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
                                         : dpari_meet_ranks(job, options, &segment, why);
     if (status == DPAR_OK) {
-        status = dpari_world_join(&segment, job->rank, 1, options, world, why);
+        status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
         if (status != DPAR_OK) {
             dpari_segment_close(&segment);
         }
@@ -531,7 +534,7 @@ DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *
     return status;
 }
 
-DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                     dpar_why *why)
 {
     dpari_segment segment;

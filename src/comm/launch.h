@@ -4,28 +4,7 @@
 #define DPARI_COMM_LAUNCH_H
 
 #include "comm.h"
-
-/* All zero means the defaults. */
-typedef struct dpar_options {
-    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
-    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
-                           0: 10 s */
-    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
-                           is used); 0: the machine's memory */
-    int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
-                           that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
-    int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
-    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
-} dpar_options;
-
-/* For options.plain. */
-enum {
-    DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
-    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
-    DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
-    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
-    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
-};
+#include "options.h"
 
 /* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
@@ -73,9 +52,7 @@ typedef struct dpar_start {
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
  * collective. */
-DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
-/* "torchrun", "Open MPI", ...; "none". Static text. */
-DPAR_API const char *dpar_launcher_name(int32_t launcher);
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
@@ -85,12 +62,5 @@ DPAR_API const char *dpar_launcher_name(int32_t launcher);
  * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
  * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
-
-/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
- * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
- * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
- * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
- * what the kernel allows. */
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 #endif

@@ -147,15 +147,8 @@ static int dpari_meet_socket(void)
 /* Does the process at the other end run as this user? */
 static int dpari_meet_is_mine(int fd)
 {
-#if defined(__linux__)
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
-#else
-    uid_t uid;
-    gid_t gid;
-    return getpeereid(fd, &uid, &gid) == 0 && uid == getuid();
-#endif
+    int64_t pid, user;
+    return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
 }
 
 /* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
@@ -447,7 +440,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
         dpar_text_put(&t, "another process is rank 0 of this job (");
-        dpar_text_put(&t, dpar_launcher_name(h->job->launcher));
+        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
         dpar_text_put(&t, ", ");
         dpar_text_put(&t, h->job->id);
         dpar_text_put(&t, ") and did not end");
@@ -777,7 +770,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, " s (job ");
     dpar_text_put(&t, job->id);
     dpar_text_put(&t, " of ");
-    dpar_text_put(&t, dpar_launcher_name(job->launcher));
+    dpar_text_put(&t, dpari_launcher_name(job->launcher));
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");

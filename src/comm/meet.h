@@ -41,12 +41,4 @@ DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why);
 
-/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
- */
-DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                     dpar_comm **world, dpar_why *why);
-/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
-DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                    dpar_why *why);
-
 #endif

@@ -9,11 +9,30 @@
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
+/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+static int dpari_mem_box_meet(int32_t a, int32_t b)
+{
+    return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
+}
+
+static int dpari_mem_box_fits(const dpar_mem_box *b)
+{
+    return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
+           b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
+           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
+           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
     dpari_zero(&p, sizeof p);
     p.dims = box->dims;
     p.to_type = box->to_type;
@@ -29,6 +48,7 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
     }
     dpari_stride_prepare(&s, &p);
     dpari_stride_run(&s, box->to, box->from);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
@@ -36,7 +56,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
     int32_t i;
     (void)ctx;
     for (i = 0; i < n; i++) {
-        dpar_mem_move_box(&boxes[i]);
+        if (!dpari_mem_box_fits(&boxes[i])) {
+            return DPAR_E_ARG;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        (void)dpar_mem_move_box(&boxes[i]);
     }
     return DPAR_OK;
 }
@@ -99,7 +124,7 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
     }
 }
 
-DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
 {
     int32_t i;
     (void)ctx;
@@ -245,7 +270,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
+DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
@@ -255,7 +280,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
     return st < 0 ? st : DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
+DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -264,13 +289,13 @@ DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int
     return dpari_do_ended(c, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n), "move");
 }
 
-DPARI_API dpar_status dpari_do_wait(dpar_comm *c)
+DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c)
 {
     const dpar_mem *m = c->mem;
     return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(c, m->wait(m->ctx), "wait");
 }
 
-DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
+DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -281,7 +306,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
 
 /* By c's table, or the host's. */
 #define DPARI_DO(name)                                                                             \
-    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
+    DPARI_DOOR dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)              \
     {                                                                                              \
         const dpar_mem *m = c->mem;                                                                \
         if (m == NULL) {                                                                           \
@@ -292,7 +317,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
 DPARI_DO(reduce)
 DPARI_DO(finite)
 
-DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
@@ -307,12 +332,12 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, 
     return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
+DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
 {
     return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
 
-DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op)
 {

@@ -33,7 +33,7 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; the same as both: nothing to round */
+    int32_t through;            /* no wider than either; 0, or the same as both: nothing to round */
     int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
                                    floats in F32 */
     int32_t negate;             /* 1: the sign bit of floats; integers wrap */
@@ -112,8 +112,9 @@ typedef struct dpar_mem {
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). Local. O(elements). */
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
+ * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`: types or an op
+ * that do not fit. Local. O(elements). */
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
  * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
+#include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/redistribute.h"
@@ -512,7 +513,8 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     a->type = type;
     a->bytes = dpar_type_bytes(type);
     if (a->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
@@ -593,72 +595,22 @@ static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const d
     }
 }
 
-DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
-                                   int32_t type, void *message, dpar_why *why)
-{
-    dpari_move_array a;
-    dpari_move_item it;
-    dpar_status st;
-    if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
-    }
-    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, 0, why);
-    }
-    if (st == DPAR_OK) {
-        a.from = (const unsigned char *)array;
-        dpari_item_init(&it, t, &a);
-        dpari_item_pack(&a, &it, 0, it.volume, (unsigned char *)message);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
-                                     int32_t type, const void *message, dpar_why *why)
-{
-    dpari_move_array a;
-    dpari_move_item it;
-    dpar_status st;
-    if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
-    }
-    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
-    if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, 1, why);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_check_op(t, type, why);
-    }
-    if (st == DPAR_OK && t->op == DPAR_AVG) {
-        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
-                       0, 0, 0);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    a.to = (unsigned char *)array;
-    dpari_item_init(&it, t, &a);
-    if (t->op == DPAR_COPY) {
-        dpari_item_unpack(&a, &it, 0, it.volume, (const unsigned char *)message);
-    } else {
-        const void *part[4] = {NULL, message, NULL, NULL};
-        dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
-    }
-    return DPAR_OK;
-}
-
 /* ---- counting a list ------------------------------------------------------------------------- */
 
 static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
 {
     s->direction = direction;
     s->at = 0;
-    return s->from == NULL ? DPAR_OK
-                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
-                                                  s->per_node, why);
+    if (s->from == NULL) {
+        return DPAR_OK;
+    }
+    if (s->per_node < DPAR_PRIMARY) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+    }
+    if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
@@ -1380,8 +1332,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
-                                   const dpar_move_options *o, dpar_why *why)
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, const dpar_move *o,
+                                   dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
@@ -1392,7 +1344,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->tag = o->tag;
     m->collective = o->how == DPAR_MOVE_COLLECTIVE;
     if (m->bytes == 0) {
-        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
     }
     if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
         o->piece_bytes < 0 || o->scratch_bytes < 0) {
@@ -1405,8 +1358,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
 }
 
 /* The caller's scratch, or the communicator's and pages of the system. */
-static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
-                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, int64_t bytes,
+                                      dpari_move_memory *at, dpar_why *why)
 {
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
@@ -1435,8 +1388,7 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_optio
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move_options *o,
-                               const dpari_move_memory *at)
+static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dpari_move_memory *at)
 {
     if (m->c->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
@@ -1536,10 +1488,11 @@ static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
 }
 
 /* Arrays and lists of one rank, judged. */
-static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const void *in,
-                                     const int64_t *in_shape, void *out, const int64_t *out_shape,
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const dpar_move *o,
                                      dpar_why *why)
 {
+    const void *in = o->in;
+    void *out = o->out;
     const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
     const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
     const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
@@ -1549,12 +1502,12 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, 
         return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
                          k, 0, 0);
     }
-    st = n > 0 ? dpari_array_init(&m->out.array, dims, in_shape, m->type, &reads, why) : st;
+    st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
     if (st == DPAR_OK && k > 0) {
-        st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
+        st = dpari_array_init(&m->in.array, dims, o->out_shape, m->type, &writes, why);
     }
-    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, 0, why) : st;
-    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, 1, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, o->in_shape, dims, 0, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, o->out_shape, dims, 1, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1577,47 +1530,38 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_RECEIVES] = m;
 }
 
-DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                          const dpar_transfer *receives, int64_t m, int32_t type,
-                                          const dpar_move_options *options)
+static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *bytes,
+                                     dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals out, in;
-    dpar_comm shape;
-    if (c == NULL || n < 0 || m < 0 || (n > 0 && sends == NULL) || (m > 0 && receives == NULL)) {
-        return -1;
+    dpar_status st = dpari_move_init(&move, c, o->type, o, why);
+    if (st == DPAR_OK && (o->sends < 0 || o->receives < 0 || (o->sends > 0 && o->send == NULL) ||
+                          (o->receives > 0 && o->receive == NULL))) {
+        st = dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them", o->sends,
+                       o->receives, 0, 0);
     }
-    shape = *c;
-    dpari_lists_source(&source, sends, n, receives, m);
-    if (dpari_move_init(&move, &shape, type, options ? options : &usual, NULL) != DPAR_OK ||
-        dpari_source_total(&source, DPAR_SENDS, &out, NULL) != DPAR_OK ||
-        dpari_source_total(&source, DPAR_RECEIVES, &in, NULL) != DPAR_OK) {
-        return -1;
-    }
-    return dpari_scratch_bytes(&move, &out, &in);
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &out, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &in, why) : st;
+    *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
+    return st;
 }
 
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                        const dpar_transfer *receives, int64_t m, const void *in,
-                                        const int64_t *in_shape, void *out,
-                                        const int64_t *out_shape, int32_t type,
-                                        const dpar_move_options *options, dpar_why *why)
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
-    const dpar_move_options *o = options ? options : &usual;
     dpari_move move;
     dpari_move_source source;
     dpari_move_totals sent, got;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
-    if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    if (c == NULL || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator or the move is NULL", 0, 0, 0, 0);
     }
-    dpari_lists_source(&source, sends, n, receives, m);
-    st = dpari_move_init(&move, c, type, o, why);
-    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, in, in_shape, out, out_shape, why) : st;
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = dpari_move_init(&move, c, o->type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, o, why) : st;
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
     st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
     if (st == DPAR_OK) {
@@ -1657,7 +1601,7 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
         sums |= from->axis[i].kind == DPAR_PARTIAL;
         averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
-    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
 
 typedef struct dpari_redistribution {
@@ -1670,10 +1614,10 @@ typedef struct dpari_redistribution {
 
 /* What a rank moves, counted; needs no other. */
 static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                              const dpar_layout *from, const dpar_layout *to,
-                                              int32_t type, const dpar_move_options *o,
-                                              dpar_why *why)
+                                              const dpar_move *o, dpar_why *why)
 {
+    const dpar_layout *from = o->from, *to = o->to;
+    const int32_t type = o->type;
     dpar_status st = dpari_move_init(&r->move, c, type, o, why);
     int32_t k;
     dpari_zero(&r->source, sizeof r->source);
@@ -1730,10 +1674,12 @@ static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, i
     return st;
 }
 
-static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_layout *from,
-                                               const dpar_layout *to, const void *in, void *out,
-                                               const dpar_move_options *o, dpar_why *why)
+static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_move *o,
+                                               dpar_why *why)
 {
+    const dpar_layout *from = o->from, *to = o->to;
+    const void *in = o->in;
+    void *out = o->out;
     dpari_move *m = &r->move;
     int64_t shape[DPAR_MAX_DIMS], reads, writes;
     dpar_status st =
@@ -1833,34 +1779,35 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
-                                                 const dpar_layout *to, int32_t type,
-                                                 const dpar_move_options *options, int64_t *bytes,
-                                                 dpar_why *why)
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
     dpari_redistribution r;
     dpar_comm shape;
     dpar_status st;
-    if (c == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator or bytes is NULL", 0, 0, 0, 0);
+    int64_t need = 0;
+    if (c == NULL || move == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator, the move or bytes is NULL", 0, 0, 0,
+                         0);
     }
     shape = *c;
-    st = dpari_redistribution_count(&r, &shape, from, to, type, options ? options : &usual, why);
-    if (st == DPAR_OK && r.bytes < 0) {
+    if (move->from != NULL || move->to != NULL) {
+        st = dpari_redistribution_count(&r, &shape, move, why);
+        need = st == DPAR_OK ? r.bytes : 0;
+    } else {
+        st = dpari_lists_bytes(&shape, move, &need, why);
+    }
+    if (st == DPAR_OK && need < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
     }
-    *bytes = st == DPAR_OK ? r.bytes : *bytes;
+    *bytes = st == DPAR_OK ? need : *bytes;
     return st;
 }
 
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
-                                           const dpar_layout *to, const void *in, void *out,
-                                           int32_t type, const dpar_move_options *options,
-                                           dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
 {
-    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0};
-    const dpar_move_options *o = options ? options : &usual;
+    dpar_move none;
+    const dpar_move *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
     uint64_t hash = 1;
@@ -1869,11 +1816,15 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     if (c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
     }
-    st = dpari_redistribution_count(&r, c, from, to, type, o, why);
-    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
+    if (move == NULL) { /* all ranks hear of it */
+        dpari_zero(&none, sizeof none);
+        o = &none;
+    }
+    st = dpari_redistribution_count(&r, c, o, why);
+    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
     st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
-        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
+        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, o->type), o->from), o->to);
         hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
         hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
         apart = r.may_fall_apart && r.in[0].apart;
@@ -1882,7 +1833,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
-        dpari_move_zeros(&r.move, to, (unsigned char *)memory.there);
+        dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);
     }
     dpari_move_release(&r.move, o, &memory);

@@ -25,24 +25,6 @@
 #include "../index/redistribute.h"
 #include "comm.h"
 
-/* ---- one box --------------------------------------------------------------------------------- */
-
-/* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
- * C order, in the host's memory. Arrays are aligned to the type; they do not overlap. E_ARG or
- * E_RANGE with a sentence: the box is not inside the shape, a type without whole bytes (F4), NULL.
- * Local. Runs go at the speed of memcpy, single elements at that of their cache lines. O(elements).
- */
-DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
-                                   int32_t type, void *message, dpar_why *why);
-/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
- * t->swap exchanges two; t->turn is the caller's.
- * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
- * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
-DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
-                                     int32_t type, const void *message, dpar_why *why);
-
-/* ---- lists ----------------------------------------------------------------------------------- */
-
 /* How messages travel. */
 enum {
     DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
@@ -50,61 +32,60 @@ enum {
     DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
 };
 
-/* All zero means the defaults. */
-typedef struct dpar_move_options {
-    int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
-    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_begin; the same */
-    int32_t tag;              /* of the messages; the same on all ranks */
-    int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
-    const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
-                                 larger than the local shape (padding); NULL: the local shape */
+/* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
+ * and fill in what is needed; how, per_node, tag and piece_bytes are the same on all ranks. */
+typedef struct dpar_move {
+    int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
+    int32_t how;                  /* DPAR_MOVE_x */
+    int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
+    int32_t tag;                  /* of the messages */
+    const dpar_layout *from;      /* layouts: `in` is this rank's part of one, */
+    const dpar_layout *to;        /* `out` becomes its part of the other */
+    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go, */
+    const dpar_transfer *receive; /* [receives] boxes that come into `out` */
+    int64_t sends, receives;
+    const void *in; /* NULL for a rank without a part */
+    void *out;
+    const int64_t *in_shape;  /* of the array that `in` is; layouts: NULL: the local shape. A larger
+                                 one: the local shape lies in its corner (padding) */
     const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
+    int64_t piece_bytes;      /* a message at most; 0: 64 KiB .. 1 MiB */
     void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
                                  system), and given back */
-    int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+    int64_t scratch_bytes;    /* aligned to 64; dpar_move_bytes says how many are needed */
     void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
                                  given back when all is done */
     int64_t there_bytes;
-} dpar_move_options;
+} dpar_move;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
  * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
  * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
  * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
  *
- * COLLECTIVE over c, whose other ranks call it too. Layouts, type and options are compared on all
- * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
- * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
- * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
- * Each rank walks its transfers two times and keeps 96 bytes for each while it runs. */
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
-                                           const dpar_layout *to, const void *in, void *out,
-                                           int32_t type, const dpar_move_options *options,
-                                           dpar_why *why);
-/* Bytes of scratch that it uses on this rank, at most. Local; walks the rank's transfers. */
-DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
-                                                 const dpar_layout *to, int32_t type,
-                                                 const dpar_move_options *options, int64_t *bytes,
-                                                 dpar_why *why);
+ * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared
+ * on all ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has
+ * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
+ * when there is none: then all ranks return that status and nothing was moved. Else errors of the
+ * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
+ */
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
-/* Moves any lists: n boxes of in[in_shape] to where sends[] says, m boxes into out[out_shape]. The
- * k-th send from a to b is the k-th receive of b from a, with the same extents (halo.h,
- * redistribute.h). All have the dims of the shapes. in may be out (halos), when no box that is sent
- * is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the same box and
- * its other parts come right before.
+/* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
+ * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
+ * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
+ * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
+ * same box and its other parts come right before.
  *
  * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
  * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
- * deadline. Lists that do not fit together: E_MISMATCH. O(n + m + elements). */
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                        const dpar_transfer *receives, int64_t m, const void *in,
-                                        const int64_t *in_shape, void *out,
-                                        const int64_t *out_shape, int32_t type,
-                                        const dpar_move_options *options, dpar_why *why);
-/* Bytes of scratch that it uses, at most; -1 when there are more than 2^63 - 1 or type has no whole
- * bytes. Local. O(n + m). */
-DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
-                                          const dpar_transfer *receives, int64_t m, int32_t type,
-                                          const dpar_move_options *options);
+ * deadline. Lists that do not fit together: E_MISMATCH. O(sends + receives + elements). */
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+
+/* Bytes of scratch that either uses on this rank, at most: with from and to those of
+ * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
+ * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. */
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why);
 
 #endif

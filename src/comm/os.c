@@ -4,14 +4,14 @@
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_API double dpari_os_now(void)
+DPARI_DOOR double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_API int dpari_os_wide(void)
+DPARI_DOOR int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -53,17 +53,21 @@ static struct timespec dpari_os_span(double seconds)
     return t;
 }
 
-DPARI_API void dpari_os_sleep(double seconds)
+DPARI_DOOR void dpari_os_sleep(double seconds)
 {
     struct timespec t = dpari_os_span(seconds);
     nanosleep(&t, NULL);
 }
 
+/* Of linux/futex.h, which is not everywhere where the call is. */
+enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
+
 DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     struct timespec t = dpari_os_span(seconds);
-    syscall(SYS_futex, word, own ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT, value, &t, NULL, 0);
+    const int op = DPARI_OS_FUTEX_WAIT | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, value, &t, NULL, 0);
 #else
     (void)own;
     if (DPARI_LOAD(word) == value) {
@@ -75,7 +79,8 @@ DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double second
 DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
-    syscall(SYS_futex, word, own ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    const int op = DPARI_OS_FUTEX_WAKE | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, INT32_MAX, NULL, NULL, 0);
 #else
     (void)word;
     (void)own;
@@ -85,19 +90,25 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-DPARI_API void *dpari_os_pages(int64_t bytes)
+DPARI_DOOR void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
     }
 }
+
+#if defined(O_TMPFILE)
+#define DPARI_OS_TMPFILE O_TMPFILE
+#elif defined(__O_TMPFILE) /* glibc without _GNU_SOURCE */
+#define DPARI_OS_TMPFILE __O_TMPFILE
+#endif
 
 /* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
 static int dpari_os_named(void)
@@ -105,8 +116,8 @@ static int dpari_os_named(void)
     char name[64];
     dpar_text t;
     int fd = -1;
-#if defined(__linux__) && defined(O_TMPFILE) /* never a name, where the file system can do it */
-    fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+#if defined(__linux__) && defined(DPARI_OS_TMPFILE) /* never a name, where that is possible */
+    fd = open("/dev/shm", DPARI_OS_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
 #endif
     for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
         dpar_text_init(&t, name, sizeof name);
@@ -137,7 +148,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_API int dpari_os_beyond_standard(int fd)
+DPARI_DOOR int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -258,7 +269,7 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -275,7 +286,45 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+DPARI_API char **dpari_os_environment(void)
+{
+    extern char **environ; /* POSIX: no header has it */
+    return environ;
+}
+
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+{
+#if defined(__linux__) && defined(SO_PEERCRED)
+    struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
+        pid_t pid;
+        uid_t uid;
+        gid_t gid;
+    } peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        return -1;
+    }
+    *pid = (int64_t)peer.pid;
+    *user = (int64_t)peer.uid;
+    return 0;
+#elif defined(__linux__)
+    (void)fd;
+    (void)pid;
+    (void)user;
+    return -1;
+#else
+    uid_t uid;
+    gid_t gid;
+    if (getpeereid(fd, &uid, &gid) != 0) {
+        return -1;
+    }
+    *pid = 0;
+    *user = (int64_t)uid;
+    return 0;
+#endif
+}
+
+DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     while (bytes > 0) {
@@ -303,13 +352,13 @@ DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t b
 #endif
 }
 
-DPARI_API int64_t dpari_os_page(void)
+DPARI_DOOR int64_t dpari_os_page(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     return page > 0 ? page : 4096;
 }
 
-DPARI_API int64_t dpari_os_memory(void)
+DPARI_DOOR int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -362,17 +411,26 @@ DPARI_API int64_t dpari_os_available(void)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
-    return DPARI_HAS_THREADS && pthread_create(thread, NULL, run, arg) == 0 ? 0 : -1;
+    pthread_t made;
+    thread->handle = 0;
+    if (!(DPARI_HAS_THREADS) || sizeof made > sizeof thread->handle ||
+        pthread_create(&made, NULL, run, arg) != 0) {
+        return -1;
+    }
+    memcpy(&thread->handle, &made, sizeof made);
+    return 0;
 }
 
-DPARI_API void dpari_os_join(pthread_t thread)
+DPARI_DOOR void dpari_os_join(dpari_thread thread)
 {
-    pthread_join(thread, NULL);
+    pthread_t made;
+    memcpy(&made, &thread.handle, sizeof made);
+    pthread_join(made, NULL);
 }
 
-DPARI_API void dpari_os_error(dpar_text *t, int number)
+DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;
@@ -386,4 +444,20 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
     default: dpar_text_put(t, "error "); dpar_text_int(t, number);
     }
+}
+
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpar_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
 }

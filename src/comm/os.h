@@ -1,8 +1,55 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* os - what the run wing needs of POSIX and Linux, behind small functions. Private; the one place
- * that includes system headers. */
+/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that includes
+ * system headers, which the inner door does not. */
 #ifndef DPARI_COMM_OS_H
 #define DPARI_COMM_OS_H
+
+#include "../base/arith.h"
+#include "../base/text.h"
+
+/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+#define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DPARI_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_CLAIM(p, old, now)                                                                   \
+    __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+
+/* Seconds of a clock that only grows. */
+DPARI_DOOR double dpari_os_now(void);
+DPARI_DOOR void dpari_os_sleep(double seconds);
+
+/* Private pages, zeroed; NULL when there are none. */
+DPARI_DOOR void *dpari_os_pages(int64_t bytes);
+DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes);
+/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
+ * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+DPARI_DOOR int dpari_os_beyond_standard(int fd);
+/* The CPUs that this thread may use, as 1024 bits. */
+enum { DPARI_CPU_WORDS = 16 };
+DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+
+/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
+DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* Bytes of physical memory; 0 where it cannot be had. */
+DPARI_DOOR int64_t dpari_os_memory(void);
+DPARI_DOOR int64_t dpari_os_page(void);
+/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
+ * virtual machine. */
+DPARI_DOOR int dpari_os_wide(void);
+
+/* Threads; -1 where the program is linked without them. The handle is the system's. */
+typedef struct dpari_thread {
+    uint64_t handle;
+} dpari_thread;
+DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
+DPARI_DOOR void dpari_os_join(dpari_thread thread);
+
+/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
+
+/* ---- of this header's own modules ---- */
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,8 +73,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
@@ -35,38 +82,20 @@
 #include <emmintrin.h>
 #endif
 
-#include "../base/arith.h"
-#include "../base/text.h"
-
-#if defined(__GLIBC__) && !defined(__USE_MISC)
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN
+/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
+ * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
+ * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
 #endif
 
-/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
-#define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define DPARI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define DPARI_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define DPARI_CLAIM(p, old, now)                                                                   \
-    __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-
-/* Seconds of a clock that only grows. */
-DPARI_API double dpari_os_now(void);
 /* Between two looks at a word that another core will write. */
 DPARI_API void dpari_os_pause(void);
-DPARI_API void dpari_os_sleep(double seconds);
 /* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
  * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
 DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 
-/* Private pages, zeroed; NULL when there are none. */
-DPARI_API void *dpari_os_pages(int64_t bytes);
-DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
- * program prints would go into it. -1 with errno, where fd is none or there is no room. */
-DPARI_API int dpari_os_beyond_standard(int fd);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
@@ -82,26 +111,15 @@ DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_API int dpari_os_hold(int fd, int64_t at);
 DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
-/* The CPUs that this thread may use, as 1024 bits. */
-enum { DPARI_CPU_WORDS = 16 };
-DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+/* "NAME=value" each, then NULL. */
+DPARI_API char **dpari_os_environment(void);
+/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
-/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
-DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
-/* Bytes of physical memory; 0 where it cannot be had. */
-DPARI_API int64_t dpari_os_memory(void);
 /* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
 DPARI_API int64_t dpari_os_available(void);
-DPARI_API int64_t dpari_os_page(void);
-/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
- * virtual machine. */
-DPARI_API int dpari_os_wide(void);
 
-/* Threads; -1 where the program is linked without them. */
-DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);
-DPARI_API void dpari_os_join(pthread_t thread);
-
-/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
-DPARI_API void dpari_os_error(dpar_text *t, int number);
+/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-#include "shm.h"
+#include "p2p.h"
 
 #include "kernel.h"
 #include "os.h"
@@ -136,7 +136,8 @@ typedef struct dpari_p2p_chunk {
     int64_t bytes;
 } dpari_p2p_chunk;
 
-typedef struct dpari_p2p {
+struct dpari_p2p {
+    dpari_world *world;
     int64_t bytes; /* of this, with its links */
     int32_t open;  /* works that are not done */
     int32_t idle;  /* looks in vain since the last success */
@@ -145,30 +146,24 @@ typedef struct dpari_p2p {
     char *fresh, *fresh_end;
     dpari_p2p_chunk *chunks;
     dpari_p2p_link link[1]; /* of each rank */
-} dpari_p2p;
+};
 
-static dpari_p2p *dpari_p2p_of(const dpari_world *w)
-{
-    return (dpari_p2p *)w->p2p;
-}
-
-DPARI_API dpar_status dpari_p2p_open(dpari_world *w)
+DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
 {
     int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
     dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
     if (!p) {
-        return DPAR_E_MEMORY;
+        return NULL;
     }
+    p->world = w;
     p->bytes = bytes;
     p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
     p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
-    w->p2p = p;
-    return DPAR_OK;
+    return p;
 }
 
-DPARI_API void dpari_p2p_close(dpari_world *w)
+DPARI_API void dpari_p2p_close(dpari_p2p *p)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
     if (!p) {
         return;
     }
@@ -177,7 +172,6 @@ DPARI_API void dpari_p2p_close(dpari_world *w)
         p->chunks = c->next;
         dpari_os_unmap(c, c->bytes);
     }
-    w->p2p = NULL;
     dpari_os_unmap(p, p->bytes);
 }
 
@@ -214,7 +208,7 @@ static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t 
 {
     dpar_work *before = NULL, *k;
     for (k = list->first; k; before = k, k = k->next) {
-        if (k->call.tag == tag && ((const dpari_shm *)(const void *)k->comm)->id == comm) {
+        if (k->call.tag == tag && dpari_group_of(k->comm)->id == comm) {
             dpari_p2p_unlink(list, before, k);
             return k;
         }
@@ -242,11 +236,11 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
 
 static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
-    dpari_shm *s = (dpari_shm *)(void *)k->home;
+    dpari_group *g = dpari_group_of(k->home);
     k->status = status;
     k->phase = DPARI_P2P_DONE;
-    k->behind = s->finished;
-    s->finished = k;
+    k->behind = g->finished;
+    g->finished = k;
     p->open--;
 }
 
@@ -395,10 +389,10 @@ static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2
 }
 
 /* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
-static int dpari_p2p_answer(dpari_world *w, int32_t peer, int kind, uint32_t id,
+static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
                             const dpari_p2p_where *where)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_world *w = p->world;
     dpari_p2p_link *link = &p->link[peer];
     dpari_p2p_note *n;
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
@@ -431,7 +425,7 @@ static int64_t dpari_p2p_piece(int64_t at, int64_t left)
 
 static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
 {
-    head->comm = ((const dpari_shm *)(const void *)k->comm)->id;
+    head->comm = dpari_group_of(k->comm)->id;
     head->tag = k->call.tag;
     head->id = (uint32_t)k->state[DPARI_P2P_ID];
     head->type = (uint16_t)k->call.type;
@@ -439,22 +433,23 @@ static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
 }
 
 /* What others may copy from; 0: nothing. */
-static uint64_t dpari_p2p_ref(const dpari_world *w, const void *at, int64_t bytes)
+static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
 {
-    return dpari_p2p_of(w)->direct ? dpari_ref(w, at, bytes) : 0;
+    return p->direct ? dpari_ref(p->world, at, bytes) : 0;
 }
 
 /* Writes the envelope of a queued send into the cell; its next phase. */
-static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar_work *k,
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
                                       dpari_p2p_cell *cell)
 {
+    dpari_world *w = p->world;
     const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
     dpari_p2p_where where = {0, 0, 0, 0};
     int32_t phase = DPARI_P2P_DONE;
     dpari_p2p_envelope(k, &cell->head);
     cell->head.kind = DPARI_P2P_IS_EAGER;
     if (bytes >= DPARI_P2P_DIRECT) {
-        where.ref = dpari_p2p_ref(w, k->call.in, bytes);
+        where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
     if (bytes > DPARI_P2P_EAGER || where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
@@ -495,9 +490,9 @@ static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k
     return 1;
 }
 
-static int dpari_p2p_push_answers(dpari_world *w, dpari_p2p_link *link)
+static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_world *w = p->world;
     while (link->answers.first) {
         dpari_p2p_note *n = link->answers.first;
         dpari_p2p_cell *cell = dpari_p2p_room(w, link);
@@ -511,9 +506,9 @@ static int dpari_p2p_push_answers(dpari_world *w, dpari_p2p_link *link)
     return 1;
 }
 
-static int dpari_p2p_push_queue(dpari_world *w, dpari_p2p_link *link)
+static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_world *w = p->world;
     while (link->queue.first) {
         dpar_work *k = link->queue.first;
         if (k->phase == DPARI_P2P_QUEUED) {
@@ -521,7 +516,7 @@ static int dpari_p2p_push_queue(dpari_world *w, dpari_p2p_link *link)
             if (!cell) {
                 return 0;
             }
-            k->phase = dpari_p2p_put_envelope(w, link, k, cell);
+            k->phase = dpari_p2p_put_envelope(p, link, k, cell);
         }
         if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
             return 0;
@@ -537,14 +532,14 @@ static int dpari_p2p_push_queue(dpari_world *w, dpari_p2p_link *link)
 }
 
 /* Writes what there is room for: answers, then messages in their order, then what was asked for. */
-static void dpari_p2p_pump(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_world *w = p->world;
     if (!link->answers.first && !link->queue.first && !link->streams.first) {
         return;
     }
-    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(w, link) ||
-        !dpari_p2p_push_queue(w, link)) {
+    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
+        !dpari_p2p_push_queue(p, link)) {
         return;
     }
     while (link->streams.first) {
@@ -563,7 +558,7 @@ static void dpari_p2p_pump(dpari_world *w, dpari_p2p_link *link, int32_t peer)
 /* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
 static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
-    dpari_shm *s = (dpari_shm *)(void *)k->comm;
+    dpari_group *g = dpari_group_of(k->comm);
     const int32_t unit = dpar_type_bytes(head->type);
     char buffer[sizeof(dpar_why)];
     dpar_text t;
@@ -584,13 +579,13 @@ static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head 
     dpar_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
     dpar_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(head->type));
-    dpari_p2p_finish(p, k, dpari_shm_break(s, DPAR_E_MISMATCH, buffer));
+    dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
 
 /* A broken communicator's memory may be in other use by now: it is not touched any more. */
 static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
 {
-    dpar_status s = dpari_shm_broken((dpari_shm *)(void *)k->comm);
+    dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
     if (s != DPAR_OK) {
         dpari_p2p_finish(p, k, s);
     }
@@ -623,10 +618,10 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
 
 /* Copies from the sender's process. A sender that is there streams faster, with both cores; one
  * that is not, or that has no core, would have to come first. */
-static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
-    const dpari_p2p *p = dpari_p2p_of(w);
+    const dpari_world *w = p->world;
     if (!p->cma || link->no_cma || where->present || !w->rank[w->me].can_cma) {
         return 0;
     }
@@ -636,17 +631,16 @@ static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t pe
 }
 
 /* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
-static void dpari_p2p_ask(dpari_world *w, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_where where = {0, 0, 0, 0};
     where.ref = ref;
     where.begin = begin;
     k->state[DPARI_P2P_ID] = id;
     k->state[DPARI_P2P_AT] = 0;
     k->phase = DPARI_P2P_ARRIVING;
-    if (dpari_p2p_answer(w, peer, DPARI_P2P_IS_CTS, id, &where)) {
+    if (dpari_p2p_answer(p, peer, DPARI_P2P_IS_CTS, id, &where)) {
         dpari_p2p_append(&p->link[peer].arriving, k);
     } else {
         dpari_p2p_finish(p, k, DPAR_E_MEMORY);
@@ -654,11 +648,11 @@ static void dpari_p2p_ask(dpari_world *w, int32_t peer, dpar_work *k, uint32_t i
 }
 
 /* The envelope of a large message reaches its receive. */
-static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
+static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
+    dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    dpari_p2p *p = dpari_p2p_of(w);
     int64_t mine = head->bytes; /* what this rank copies */
     uint64_t ref;
     int told;
@@ -669,18 +663,18 @@ static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
     if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    ref = dpari_p2p_ref(w, k->call.out, head->bytes);
+    ref = dpari_p2p_ref(p, k->call.out, head->bytes);
     if (where->ref) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
-            dpari_p2p_ask(w, peer, k, head->id, ref, mine);
+            dpari_p2p_ask(p, peer, k, head->id, ref, mine);
         }
         dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
-    } else if (!dpari_p2p_read(w, &p->link[peer], peer, k, where)) {
-        dpari_p2p_ask(w, peer, k, head->id, ref, 0);
+    } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
+        dpari_p2p_ask(p, peer, k, head->id, ref, 0);
         return;
     }
-    told = dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none);
+    told = dpari_p2p_answer(p, peer, DPARI_P2P_IS_FIN, head->id, &none);
     if (mine == head->bytes) {
         dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
     }
@@ -742,11 +736,11 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
 }
 
 /* The peer asks for a message: into its memory at once, or piece by piece. */
-static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
+static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
                                const dpari_p2p_where *where)
 {
+    dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpar_work *k = dpari_p2p_find(&link->waiting, id);
     if (!k) {
@@ -760,7 +754,7 @@ static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
         dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
                              (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
-        if (!dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none)) {
+        if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
             dpari_p2p_finish(p, k, DPAR_E_MEMORY);
         } else if (where->begin > 0) {
             dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
@@ -783,10 +777,8 @@ static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
 }
 
 /* Takes one record; 0: there is no memory for it, it stays where it is. */
-static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *cell,
-                          const char *block)
+static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     const dpari_p2p_head *head = &cell->head;
     const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
@@ -809,12 +801,12 @@ static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *ce
             return dpari_p2p_keep(p, link, head, from, 0);
         }
         memcpy(&where, from, sizeof where);
-        dpari_p2p_meet_large(w, peer, k, head, &where);
+        dpari_p2p_meet_large(p, peer, k, head, &where);
         return 1;
     case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
     case DPARI_P2P_IS_CTS:
         memcpy(&where, from, sizeof where);
-        dpari_p2p_take_cts(w, peer, head->id, &where);
+        dpari_p2p_take_cts(p, peer, head->id, &where);
         return 1;
     case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
     default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
@@ -829,13 +821,14 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
     return link->in;
 }
 
-static void dpari_p2p_drain(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
+    dpari_world *w = p->world;
     dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
     while (in) {
         const uint64_t at = link->in_next % DPARI_P2P_CELLS;
         if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
-            !dpari_p2p_take(w, peer, &in->cell[at], in->block[at])) {
+            !dpari_p2p_take(p, peer, &in->cell[at], in->block[at])) {
             return;
         }
         link->in_next++;
@@ -882,16 +875,15 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
  */
 
 /* Is there a note for this receive? Then it begins with that. */
-static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpar_work *k)
+static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
 {
-    dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpari_p2p_note *before = NULL, *n;
     for (n = link->early.first; n; before = n, n = n->next) {
         if (n->head.comm == comm && n->head.tag == k->call.tag) {
             dpari_p2p_note_unlink(&link->early, before, n);
             if (n->head.kind == DPARI_P2P_IS_RTS) {
-                dpari_p2p_meet_large(w, peer, k, &n->head, &n->where);
+                dpari_p2p_meet_large(p, peer, k, &n->head, &n->where);
             } else {
                 dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
             }
@@ -902,17 +894,17 @@ static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpa
     return 0;
 }
 
-DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                      dpar_work *k)
 {
-    dpari_world *w = s->world;
-    dpari_p2p *p = dpari_p2p_of(w);
-    const int32_t peer = s->world_rank[call->root];
+    dpari_world *w = p->world;
+    const int32_t peer = g->world_rank[call->root];
     dpari_p2p_link *link = &p->link[peer];
     if (call->kind == DPAR_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
         if (status != DPAR_OK) { /* the other would wait for ever */
-            return dpari_shm_break(s, status,
-                                   "send: no shared memory for a channel between two ranks");
+            return dpari_group_break(g, status,
+                                     "send: no shared memory for a channel between two ranks");
         }
     }
     k->state[DPARI_P2P_ID] = link->ids++;
@@ -920,66 +912,66 @@ DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_
     k->state[DPARI_P2P_AT] = 0;
     p->open++;
     if (peer == w->me) {
-        dpari_p2p_self(p, link, s->id, k);
+        dpari_p2p_self(p, link, g->id, k);
     } else if (call->kind == DPAR_SEND) {
         k->phase = DPARI_P2P_QUEUED;
         dpari_p2p_append(&link->queue, k);
-        dpari_p2p_pump(w, link, peer);
-    } else if (!link->early.first || !dpari_p2p_recv_early(w, peer, s->id, k)) {
+        dpari_p2p_pump(p, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(p, peer, g->id, k)) {
         k->phase = DPARI_P2P_POSTED;
         dpari_p2p_append(&link->posted, k);
-        dpari_p2p_drain(w, link, peer);
+        dpari_p2p_drain(p, link, peer);
     }
     return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
 }
 
-static void dpari_p2p_poll(dpari_world *w, int32_t peer)
+static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
 {
-    dpari_p2p_link *link = &dpari_p2p_of(w)->link[peer];
-    dpari_p2p_drain(w, link, peer);
-    dpari_p2p_pump(w, link, peer);
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_drain(p, link, peer);
+    dpari_p2p_pump(p, link, peer);
 }
 
-DPARI_API void dpari_p2p_progress(dpari_world *w)
+DPARI_API void dpari_p2p_progress(dpari_p2p *p)
 {
+    dpari_world *w = p->world;
     for (int32_t i = 0; i < w->size; i++) {
         if (i != w->me) {
-            dpari_p2p_poll(w, i);
+            dpari_p2p_poll(p, i);
         }
     }
 }
 
-DPARI_API dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
 {
-    dpari_world *w = s->world;
-    dpari_p2p *p = dpari_p2p_of(w);
-    const int32_t peer = s->world_rank[k->call.root];
+    const dpari_world *w = p->world;
+    const int32_t peer = g->world_rank[k->call.root];
     if (k->phase != DPARI_P2P_DONE && peer != w->me) {
-        dpari_p2p_poll(w, peer);
+        dpari_p2p_poll(p, peer);
     }
     if (k->phase != DPARI_P2P_DONE) {
         p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
         if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
-            dpari_p2p_progress(w);
+            dpari_p2p_progress(p);
         }
     }
     if (k->phase == DPARI_P2P_DONE) {
         p->idle = 0;
         return k->status;
     }
-    w->blocker = p->open > 1 ? -1 : peer;
+    g->blocker = p->open > 1 ? -1 : peer;
     return DPAR_MORE;
 }
 
-static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_shm *s)
+static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
 {
     dpar_work *before = NULL, *k = list->first;
     int32_t n = 0;
     while (k) {
         dpar_work *next = k->next;
-        if (k->comm == &s->comm) {
+        if (k->comm == &g->comm) {
             dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p, k, s->comm.status != DPAR_OK ? s->comm.status : DPAR_E_ARG);
+            dpari_p2p_finish(p, k, g->comm.status != DPAR_OK ? g->comm.status : DPAR_E_ARG);
             n++;
         } else {
             before = k;
@@ -989,22 +981,21 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-DPARI_API int32_t dpari_p2p_forget(dpari_shm *s)
+DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 {
-    dpari_world *w = s->world;
-    dpari_p2p *p = dpari_p2p_of(w);
+    const dpari_world *w = p->world;
     int32_t n = 0;
     for (int32_t i = 0; i < w->size; i++) {
         dpari_p2p_link *link = &p->link[i];
         dpari_p2p_note *before = NULL, *note = link->early.first;
-        n += dpari_p2p_forget_works(p, &link->posted, s);
-        n += dpari_p2p_forget_works(p, &link->arriving, s);
-        n += dpari_p2p_forget_works(p, &link->queue, s);
-        n += dpari_p2p_forget_works(p, &link->waiting, s);
-        n += dpari_p2p_forget_works(p, &link->streams, s);
+        n += dpari_p2p_forget_works(p, &link->posted, g);
+        n += dpari_p2p_forget_works(p, &link->arriving, g);
+        n += dpari_p2p_forget_works(p, &link->queue, g);
+        n += dpari_p2p_forget_works(p, &link->waiting, g);
+        n += dpari_p2p_forget_works(p, &link->streams, g);
         while (note) {
             dpari_p2p_note *next = note->next;
-            if (note->head.comm == s->id) {
+            if (note->head.comm == g->id) {
                 dpari_p2p_note_unlink(&link->early, before, note);
                 dpari_p2p_note_free(p, note);
             } else {

@@ -2,7 +2,7 @@
 #include "peers.h"
 
 #include "comm.h"
-#include "launch.h"
+#include "shm.h"
 #include "world.h"
 
 /* Bytes from which the collectives of shared memory write past the cache, too. */
@@ -28,7 +28,7 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     return c->engine.run(c, &call);
 }
 
-DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
@@ -57,13 +57,13 @@ DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag
     return st;
 }
 
-DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
 {
     const uint64_t ref = p->peer[rank].ref[i];
     return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
 }
 
-DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
@@ -72,7 +72,7 @@ DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
     return st;
 }
 
-DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
            !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
- * come. The collectives themselves are coll.c, messages p2p.c.
+ * come. The collectives themselves are coll.c, messages p2p.c, how a communicator breaks group.c.
  *
  * A member (a rank's part of a communicator) is never given back to the heap: a slow peer may still
  * look at its words after the last operation. It waits for the next communicator of its rank, which
@@ -8,322 +8,136 @@
 #include "shm.h"
 
 #include "../base/arith.h"
+#include "coll.h"
+#include "comm.h"
+#include "engine.h"
+#include "group.h"
+#include "os.h"
+#include "p2p.h"
+#include "world.h"
 
-/* ---- locks: only with a progress thread -------------------------------------------------------
- */
+/* A communicator of this rank. */
+typedef struct dpari_shm {
+    dpari_group group; /* first: a dpar_comm is one of these */
+    struct dpari_node *node;
+    struct dpari_shm *next; /* of the open ones */
+    int64_t bytes;          /* of this */
+    int32_t closing;        /* the barrier that ends it is under way */
+} dpari_shm;
 
-static void dpari_lock(dpari_world *w)
-{
-    uint32_t free_now = 0;
-    if (!DPARI_LOAD(&w->progress)) {
-        return;
-    }
-    while (!DPARI_CLAIM(&w->lock, &free_now, 1U)) {
-        free_now = 0;
-        dpari_os_pause();
-        sched_yield();
-    }
-}
-
-static void dpari_unlock(dpari_world *w)
-{
-    if (DPARI_LOAD(&w->progress)) {
-        DPARI_STORE(&w->lock, 0U);
-    }
-}
-
-/* ---- how a communicator breaks ----------------------------------------------------------------
- */
+/* What all communicators of this rank share; private memory. */
+typedef struct dpari_node {
+    dpari_world *world;
+    dpari_p2p *p2p;
+    dpari_shm *open;   /* communicators */
+    uint64_t spare;    /* ref of a member for the next one; 0: none */
+    uint32_t highest;  /* name of a communicator that this rank was in */
+    int32_t lent;      /* dpar_launch closes the world's, not the user */
+    int32_t posted;    /* works under way */
+    uint32_t tests;    /* fruitless calls of dpar_test so far */
+    double looked;     /* when dpar_test last looked whether peers live */
+    uint64_t seen;     /* what the last look at a wait's progress saw */
+    uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
+    uint32_t progress; /* 1: there is one; 2: it is to end */
+    dpari_thread thread;
+} dpari_node;
 
 static dpari_shm *dpari_shm_of(dpar_comm *c)
 {
     return (dpari_shm *)(void *)c;
 }
 
-static void dpari_why_set(dpar_why *why, const char *text)
+/* ---- locks: only with a progress thread -------------------------------------------------------
+ */
+
+static void dpari_lock(dpari_node *n)
 {
-    dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
-    dpar_text_put(&t, text);
+    uint32_t free_now = 0;
+    if (!DPARI_LOAD(&n->progress)) {
+        return;
+    }
+    while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
+        free_now = 0;
+        dpari_os_pause();
+        sched_yield();
+    }
 }
 
-DPARI_API dpar_status dpari_shm_broken(dpari_shm *s)
+static void dpari_unlock(dpari_node *n)
 {
-    const dpari_abort *record = &s->member[0]->abort;
-    if (s->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
-        dpari_why_set(&s->comm.why, record->text);
-        s->broken_from = record->from;
-        s->comm.status = record->status;
+    if (DPARI_LOAD(&n->progress)) {
+        DPARI_STORE(&n->lock, 0U);
     }
-    return s->comm.status;
-}
-
-DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text)
-{
-    dpari_abort *record = &s->member[0]->abort;
-    uint32_t none = DPARI_ABORT_NONE;
-    if (s->comm.status != DPAR_OK) {
-        return s->comm.status;
-    }
-    if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
-        dpar_text t;
-        dpar_text_init(&t, record->text, sizeof record->text);
-        dpar_text_put(&t, text);
-        record->status = status;
-        record->from = s->first ? s->first->sequence : s->sequence + 1;
-        DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
-        dpari_ring_all(&s->world->segment);
-    }
-    /* another was first; if it died over it, this rank's own finding stands */
-    for (int32_t i = 0; i < 1000 && dpari_shm_broken(s) == DPAR_OK; i++) {
-        dpari_os_sleep(100e-6);
-    }
-    if (s->comm.status == DPAR_OK) {
-        dpari_why_set(&s->comm.why, text);
-        s->comm.status = status;
-    }
-    return s->comm.status;
-}
-
-DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
-{
-    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
-    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
-    const uint64_t ref = DPARI_LOAD(&first->member);
-    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
-    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
-    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
-        return 0;
-    }
-    dpari_why_set(why, record->text);
-    return 1;
 }
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
-static void dpari_put_end(dpar_text *t, const dpari_rank *r)
+static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
-    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
-    uint32_t state = DPARI_LOAD(&r->state);
-    if (state == DPARI_RANK_LEFT) {
-        dpar_text_put(t, " has left");
-    } else if (ending < 0) {
-        dpar_text_put(t, " was killed by signal ");
-        dpar_text_int(t, -(int64_t)ending);
-    } else {
-        dpar_text_put(t, " has ended");
-        if (ending > 0) {
-            dpar_text_put(t, " with status ");
-            dpar_text_int(t, ending);
-        }
-    }
-}
-
-DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank)
-{
-    const dpari_rank *r = &s->world->rank[world_rank];
-    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
-        dpari_os_sleep(1e-3);
-    }
-    dpari_put_end(t, r);
-}
-
-static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
-{
-    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                       : " (in ");
-    dpari_flight_text(t, f);
-    if (f->comm != 0) {
-        dpar_text_put(t, " of group ");
-        dpar_text_int(t, f->comm);
-    }
-    dpar_text_char(t, ')');
-}
-
-static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(t, &f);
-    } else {
-        dpar_text_put(t, " (it did nothing yet)");
-    }
-}
-
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(s->world, world_rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(t, &f);
-    }
-}
-
-DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
-{
-    dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
-    if (s->world_rank[rank] != rank) {
-        dpar_text_put(t, " (");
-        dpar_text_int(t, s->world_rank[rank]);
-        dpar_text_put(t, " in the world)");
-    }
-}
-
-static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t rank)
-{
-    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
-}
-
-DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
-{
-    dpari_flight f;
-    memset(&f, 0, sizeof f);
-    f.sequence = k->sequence;
-    f.count = k->call.count;
-    f.kind = k->call.kind;
-    f.type = k->call.type;
-    f.op = k->call.op;
-    f.root = k->call.root;
-    f.tag = k->call.tag;
-    f.varies = k->call.varies;
-    dpari_flight_text(t, &f);
-    dpar_text_put(t, " of ");
-    if (s->id != 0) {
-        dpar_text_put(t, "group ");
-        dpar_text_int(t, s->id);
-        dpar_text_put(t, " of ");
-    }
-    dpar_text_int(t, s->comm.size);
-    dpar_text_put(t, " ranks: ");
-}
-
-enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
-
-/* When several died, the first that is missed may not be the one to look for. */
-static void dpari_put_others_dead(dpar_text *t, const dpari_shm *s, int32_t rank)
-{
-    int32_t dead = 1;
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        if (r != rank && dpari_rank_state(s->world, s->world_rank[r]) == DPARI_RANK_DEAD &&
-            dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
-            dpari_put_rank(t, s, r);
-        }
-    }
-    if (dead > DPARI_NAMED) {
-        dpar_text_put(t, " and ");
-        dpar_text_int(t, dead - DPARI_NAMED);
-        dpar_text_put(t, " more");
-    }
-}
-
-DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
-{
-    dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, s, k);
-    dpari_put_rank(&t, s, rank);
-    dpari_put_ending(&t, s, s->world_rank[rank]);
-    dpari_put_last(&t, s->world, s->world_rank[rank]);
-    dpari_put_others_dead(&t, s, rank);
-    return dpari_shm_break(s, DPAR_E_PEER, why.text);
-}
-
-static int32_t dpari_shm_rank(const dpari_shm *s, int32_t world_rank)
-{
-    int32_t r;
-    for (r = 0; r < s->comm.size && s->world_rank[r] != world_rank; r++) {
-    }
-    return r < s->comm.size ? r : -1;
-}
-
-DPARI_API int32_t dpari_shm_culprit(const dpari_shm *s, int32_t world_rank, double now,
-                                    double quiet, int32_t *links)
-{
-    const dpari_rank *r = s->world->rank;
-    int32_t who = world_rank, n;
-    for (n = 0; n < s->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
-        const int32_t next = DPARI_LOAD(&r[who].needs);
-        if (next == s->world->me || next == world_rank || dpari_shm_rank(s, next) < 0) {
-            break;
-        }
-        who = next;
-    }
-    *links = n;
-    return who;
-}
-
-DPARI_API double dpari_quiet(double timeout)
-{
-    const double least = 0.06; /* a sleeper says so each 0.02 s */
-    return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(g, k, rank) : rank == k->call.root;
 }
 
 /* The first that is missing because it waits for a rank that has come to k, and for whom. */
-static void dpari_put_behind(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
-    const double now = dpari_os_now(), quiet = dpari_quiet(s->comm.timeout_s);
-    for (int32_t r = 0; r < s->comm.size; r++) {
+    const double now = dpari_os_now(), quiet = dpari_quiet(g->comm.timeout_s);
+    for (int32_t r = 0; r < g->comm.size; r++) {
         int32_t links = 0, who;
-        if (!dpari_work_misses(s, k, r)) {
+        if (!dpari_work_misses(g, k, r)) {
             continue;
         }
-        who = dpari_shm_rank(s, dpari_shm_culprit(s, s->world_rank[r], now, quiet, &links));
-        if (links > 0 && !dpari_work_misses(s, k, who)) {
+        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], now, quiet, &links));
+        if (links > 0 && !dpari_work_misses(g, k, who)) {
             dpar_text_put(t, ", ");
-            dpari_put_rank(t, s, r);
+            dpari_put_rank(t, g, r);
             dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
-            dpari_put_rank(t, s, who);
+            dpari_put_rank(t, g, who);
             return;
         }
     }
 }
 
-static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
+static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
     dpar_why why;
     dpar_text t;
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        missing += dpari_work_misses(s, k, r);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        missing += dpari_work_misses(g, k, r);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, s, k);
+    dpari_put_work(&t, g, k);
     dpar_text_int(&t, missing);
     dpar_text_put(&t, " did not come in ");
     dpar_text_fixed(&t, waited, 1);
     dpar_text_put(&t, " s");
-    dpari_put_behind(&t, s, k);
+    dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
-    for (int32_t r = 0, named = 0; r < s->comm.size && t.used + 60 < t.room; r++) {
-        if (dpari_work_misses(s, k, r)) {
+    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
+        if (dpari_work_misses(g, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
-            dpari_put_rank(&t, s, r);
-            dpari_put_last(&t, s->world, s->world_rank[r]);
+            dpari_put_rank(&t, g, r);
+            dpari_put_last(&t, g->world, g->world_rank[r]);
         }
     }
-    return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
+    return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
 }
 
 /* What k really waits for: a collective waits for those posted before it. */
-static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
+static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
-    return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
+    return k->call.kind < DPAR_COLLECTIVES && g->first ? g->first : k;
 }
 
 /* After an error elsewhere a close waits for nobody: others may have seen that error before they
  * had this communicator at all. It ends with that error here, too. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
-    for (dpari_shm *other = s->world->comms; other && s->closing; other = other->next) {
-        if (dpari_shm_broken(other) != DPAR_OK) {
-            dpari_shm_break(s, other->comm.status, other->comm.why.text);
+    dpari_group *g = &s->group;
+    for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
+        if (dpari_group_broken(&other->group) != DPAR_OK) {
+            dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
             return 1;
         }
     }
@@ -333,19 +147,20 @@ static int dpari_close_in_vain(dpari_shm *s)
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
-    const dpar_work *awaited = dpari_awaited(s, k);
+    dpari_group *g = &s->group;
+    const dpar_work *awaited = dpari_awaited(g, k);
     int32_t missing = 0;
     uint32_t gone = 0;
-    if (dpari_shm_broken(s) != DPAR_OK || dpari_close_in_vain(s)) {
-        return s->comm.status;
+    if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
+        return g->comm.status;
     }
-    for (int32_t r = 0; r < s->comm.size && gone != DPARI_RANK_DEAD; r++) {
+    for (int32_t r = 0; r < g->comm.size && gone != DPARI_RANK_DEAD; r++) {
         uint32_t state;
-        if (!dpari_work_misses(s, awaited, r)) {
+        if (!dpari_work_misses(g, awaited, r)) {
             continue;
         }
         missing++;
-        state = dpari_rank_state(s->world, s->world_rank[r]);
+        state = dpari_rank_state(g->world, g->world_rank[r]);
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;
@@ -355,7 +170,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    return missing > 0 && s->comm.timeout_s > 0.0 && dpari_os_now() - began > s->comm.timeout_s
+    return missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s
                ? DPAR_E_TIMEOUT
                : DPAR_OK;
 }
@@ -365,14 +180,15 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
-    for (dpar_work **link = &s->finished; *link; link = &(*link)->behind) {
+    dpari_group *g = &s->group;
+    for (dpar_work **link = &g->finished; *link; link = &(*link)->behind) {
         if (*link == k) {
             *link = k->behind;
             break;
         }
     }
-    s->world->posted--;
-    dpari_flight_end(s->world, k->record,
+    s->node->posted--;
+    dpari_flight_end(g->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
     DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
@@ -381,34 +197,36 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 /* The collectives of one communicator, in order, until one has to wait. */
 static void dpari_queue_progress(dpari_shm *s)
 {
-    while (s->first) {
-        dpar_work *k = s->first;
-        const dpar_status broken = s->comm.status;
+    dpari_group *g = &s->group;
+    while (g->first) {
+        dpar_work *k = g->first;
+        const dpar_status broken = g->comm.status;
         dpar_status status = broken;
         /* what all had done before it broke has all its words: it ends well everywhere */
-        if (broken == DPAR_OK || k->sequence < s->broken_from) {
-            status = dpari_coll_advance(s, k);
+        if (broken == DPAR_OK || k->sequence < g->broken_from) {
+            status = dpari_coll_advance(g, k);
         }
         if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
         status = status == DPAR_MORE ? broken : status;
-        s->first = k->next;
-        s->last = s->first ? s->last : NULL;
+        g->first = k->next;
+        g->last = g->first ? g->last : NULL;
         dpari_work_done(s, k, status);
     }
 }
 
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
+    dpari_group *g = &s->group;
     if (k->call.kind < DPAR_COLLECTIVES) {
         dpari_queue_progress(s);
     } else {
-        dpar_status status = s->comm.status;
+        dpar_status status = g->comm.status;
         if (status == DPAR_OK) {
-            status = dpari_p2p_advance(s, k);
+            status = dpari_p2p_advance(s->node->p2p, g, k);
         } else {
-            dpari_p2p_forget(s);
+            dpari_p2p_forget(s->node->p2p, g);
         }
         if (status != DPAR_MORE) {
             dpari_work_done(s, k, status);
@@ -416,62 +234,65 @@ static void dpari_step(dpari_shm *s, dpar_work *k)
     }
 }
 
-static void dpari_progress_all(dpari_world *w)
+static void dpari_progress_all(dpari_node *n)
 {
-    for (dpari_shm *s = w->comms; s; s = s->next) {
+    for (dpari_shm *s = n->open; s; s = s->next) {
         dpari_queue_progress(s);
     }
-    dpari_p2p_progress(w);
+    dpari_p2p_progress(n->p2p);
 }
 
-DPARI_API void dpari_shm_progress_all(dpari_shm *s)
+DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
 {
-    if (s->world->posted > 0) {
-        dpari_lock(s->world);
-        dpari_progress_all(s->world);
-        dpari_unlock(s->world);
+    dpari_node *n = dpari_shm_of(c)->node;
+    if (n->posted > 0) {
+        dpari_lock(n);
+        dpari_progress_all(n);
+        dpari_unlock(n);
     }
 }
 
 /* Gives up what cannot end any more. */
 static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
 {
+    dpari_group *g = &s->group;
     if (!k->comm) {
         return;
     }
     if (k->call.kind < DPAR_COLLECTIVES) {
         dpari_queue_progress(s); /* fails all of them: the communicator is broken */
     } else {
-        dpari_p2p_forget(s);
+        dpari_p2p_forget(s->node->p2p, g);
         dpari_work_done(s, k, status);
     }
 }
 
 /* Has the operation come further since the last look? The deadline is for waits without news. */
-static int dpari_gets_on(dpari_world *w, const dpar_work *k)
+static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
-    uint64_t before = w->seen;
+    uint64_t before = n->seen;
     for (int32_t i = 0; i < 16; i++) {
         seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
     }
-    w->seen = seen;
+    n->seen = seen;
     return seen != before;
 }
 
 /* Looks at everything, and gives up where nobody will come. */
 static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
+    dpari_group *g = &s->group;
     dpar_status status;
     int32_t rank = 0;
-    dpari_progress_all(s->world);
+    dpari_progress_all(s->node);
     if (k->comm) {
         dpari_step(s, k);
     }
     if (!k->comm) {
         return;
     }
-    if (dpari_gets_on(s->world, dpari_awaited(s, k))) {
+    if (dpari_gets_on(s->node, dpari_awaited(g, k))) {
         *began = dpari_os_now();
     }
     status = dpari_shm_look(s, k, *began, &rank);
@@ -482,10 +303,10 @@ static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
     if (!k->comm) {
         return;
     }
-    if (status == DPAR_E_PEER && s->comm.status == DPAR_OK) {
-        status = dpari_fail_peer(s, dpari_awaited(s, k), rank);
-    } else if (status == DPAR_E_TIMEOUT && s->comm.status == DPAR_OK) {
-        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - *began);
+    if (status == DPAR_E_PEER && g->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(g, dpari_awaited(g, k), rank);
+    } else if (status == DPAR_E_TIMEOUT && g->comm.status == DPAR_OK) {
+        status = dpari_fail_late(g, dpari_awaited(g, k), dpari_os_now() - *began);
     }
     dpari_give_up(s, k, status);
 }
@@ -495,25 +316,27 @@ enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything *
 /* Until k is done. The caller holds the lock. */
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
-    dpari_world *w = s->world;
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
+    dpari_node *n = s->node;
     dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
         int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
-        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? s->world_rank[k->call.root]
-                                                                       : w->blocker;
-        peer = w->posted > 1 ? -1 : w->blocker;
-        if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
-            dpari_progress_all(w);
+        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? g->world_rank[k->call.root]
+                                                                       : g->blocker;
+        peer = n->posted > 1 ? -1 : g->blocker;
+        if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(n);
         }
         if (!k->comm) {
             break;
         }
-        dpari_unlock(w);
+        dpari_unlock(n);
         passed = dpari_wait_turn(w, &t, peer);
-        dpari_lock(w);
+        dpari_lock(n);
         if (passed == DPAR_MORE && k->comm) {
             dpari_wait_says(w, needs);
             dpari_shm_judge(s, k, &t.began);
@@ -525,8 +348,8 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_wait_end(w, &t);
     /* who waited long may have come when the others had given it up */
     if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
-        dpari_shm_broken(s) != DPAR_OK && k->sequence >= s->broken_from) {
-        k->status = s->comm.status;
+        dpari_group_broken(g) != DPAR_OK && k->sequence >= g->broken_from) {
+        k->status = g->comm.status;
     }
     return k->status;
 }
@@ -542,74 +365,76 @@ static int64_t dpari_flights_of(const dpari_world *w)
 /* Posts it; OK when it was done at once. */
 static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
-    dpari_world *w = s->world;
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
     const int is_message = call->kind >= DPAR_COLLECTIVES;
     dpar_status status;
-    k->comm = k->home = &s->comm;
+    k->comm = k->home = &g->comm;
     k->status = DPAR_MORE;
     k->phase = 0;
     k->call = *call;
     k->began = 0.0;
     k->next = NULL;
-    k->sequence = is_message ? dpari_flights_of(w) : ++s->sequence;
-    k->record = dpari_flight_begin(w, s->id, k->sequence, call);
-    w->posted++;
-    status = dpari_shm_broken(s); /* too late: the others have given it up */
+    k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
+    k->record = dpari_flight_begin(w, g->id, k->sequence, call);
+    s->node->posted++;
+    status = dpari_group_broken(g); /* too late: the others have given it up */
     if (status != DPAR_OK) {
         dpari_work_done(s, k, status);
         return;
     }
     if (is_message) {
-        status = dpari_p2p_start(s, call, k);
+        status = dpari_p2p_start(s->node->p2p, g, call, k);
         if (status != DPAR_MORE) {
             dpari_work_done(s, k, status);
         }
         return;
     }
-    if (s->last) {
-        s->last->next = k;
+    if (g->last) {
+        g->last->next = k;
     } else {
-        s->first = k;
+        g->first = k;
     }
-    s->last = k;
+    g->last = k;
 }
 
 static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
 {
     dpari_shm *s = dpari_shm_of(c);
+    dpari_world *w = s->node->world;
     dpar_work k;
     dpar_status status;
-    dpari_lock(s->world);
-    DPARI_STORE(&s->world->waiting, 1U);
+    dpari_lock(s->node);
+    DPARI_STORE(&w->waiting, 1U);
     dpari_shm_begin(s, call, &k);
     status = k.comm ? dpari_shm_await(s, &k) : k.status;
-    DPARI_STORE(&s->world->waiting, 0U);
-    dpari_unlock(s->world);
+    DPARI_STORE(&w->waiting, 0U);
+    dpari_unlock(s->node);
     return status;
 }
 
 static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work *k)
 {
     dpari_shm *s = dpari_shm_of(c);
-    dpari_lock(s->world);
+    dpari_lock(s->node);
     dpari_shm_begin(s, call, k);
     if (k->comm) {
         dpari_step(s, k);
     }
-    dpari_unlock(s->world);
+    dpari_unlock(s->node);
     return DPAR_OK;
 }
 
 static dpar_status dpari_shm_wait(dpar_work *k)
 {
     dpari_shm *s = dpari_shm_of(k->home);
-    dpari_world *w = s->world;
+    dpari_world *w = s->node->world;
     dpar_status status;
-    dpari_lock(w);
+    dpari_lock(s->node);
     DPARI_STORE(&w->waiting, 1U);
     status = k->comm ? dpari_shm_await(s, k) : k->status;
     DPARI_STORE(&w->waiting, 0U);
-    dpari_unlock(w);
+    dpari_unlock(s->node);
     return status;
 }
 
@@ -619,25 +444,25 @@ enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to wh
 static dpar_status dpari_shm_test(dpar_work *k)
 {
     dpari_shm *s = dpari_shm_of(k->home);
-    dpari_world *w = s->world;
+    dpari_node *n = s->node;
     dpar_status status;
-    dpari_lock(w);
-    dpari_progress_all(w);
+    dpari_lock(n);
+    dpari_progress_all(n);
     if (k->comm) {
         dpari_step(s, k);
     }
     if (k->comm) {
         const double now = dpari_os_now();
         k->began = k->began > 0.0 ? k->began : now;
-        w->tests++;
-        if (now - w->looked > DPARI_LOOK_EVERY) {
-            w->looked = now;
+        n->tests++;
+        if (now - n->looked > DPARI_LOOK_EVERY) {
+            n->looked = now;
             dpari_shm_judge(s, k, &k->began);
         }
     }
     status = k->comm ? DPAR_MORE : k->status;
-    dpari_unlock(w);
-    if (status == DPAR_MORE && w->crowded && w->tests % DPARI_TESTS_CROWDED == 0) {
+    dpari_unlock(n);
+    if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
         dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
     }
     return status;
@@ -699,28 +524,28 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
 
 static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
-    dpari_world *w = dpari_shm_of(c)->world;
+    dpari_node *n = dpari_shm_of(c)->node;
     dpar_status status;
-    dpari_lock(w);
-    status = dpari_heap_alloc(w, bytes, memory);
-    dpari_unlock(w);
+    dpari_lock(n);
+    status = dpari_heap_alloc(n->world, bytes, memory);
+    dpari_unlock(n);
     if (status != DPAR_OK) {
-        dpari_alloc_why(w, bytes, &c->why);
+        dpari_alloc_why(n->world, bytes, &c->why);
     }
     return status;
 }
 
 static void dpari_shm_release(dpar_comm *c, void *memory)
 {
-    dpari_world *w = dpari_shm_of(c)->world;
-    dpari_lock(w);
-    dpari_heap_release(w, memory);
-    dpari_unlock(w);
+    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_lock(n);
+    dpari_heap_release(n->world, memory);
+    dpari_unlock(n);
 }
 
 static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
 {
-    dpari_shm_break(dpari_shm_of(c), status, text);
+    dpari_group_break(dpari_group_of(c), status, text);
 }
 
 /* ---- the progress thread ----------------------------------------------------------------------
@@ -728,16 +553,16 @@ static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
 
 static void *dpari_progress_main(void *arg)
 {
-    dpari_world *w = (dpari_world *)arg;
+    dpari_node *n = (dpari_node *)arg;
     int32_t idle = 0;
-    while (DPARI_LOAD(&w->progress) == 1) {
+    while (DPARI_LOAD(&n->progress) == 1) {
         int32_t posted = 0;
         /* the user's thread makes progress while it waits; two would be in each other's way */
-        if (!DPARI_LOAD(&w->waiting)) {
-            dpari_lock(w);
-            dpari_progress_all(w);
-            posted = w->posted;
-            dpari_unlock(w);
+        if (!DPARI_LOAD(&n->world->waiting)) {
+            dpari_lock(n);
+            dpari_progress_all(n);
+            posted = n->posted;
+            dpari_unlock(n);
         }
         idle = posted ? idle + 1 : 1000;
         if (idle > 100) {
@@ -751,18 +576,18 @@ static void *dpari_progress_main(void *arg)
 
 static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
 {
-    dpari_world *w = dpari_shm_of(c)->world;
-    if (on && !w->progress) {
-        DPARI_STORE(&w->progress, 1U);
-        if (dpari_os_thread(&w->thread, dpari_progress_main, w) != 0) {
-            DPARI_STORE(&w->progress, 0U);
+    dpari_node *n = dpari_shm_of(c)->node;
+    if (on && !n->progress) {
+        DPARI_STORE(&n->progress, 1U);
+        if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
+            DPARI_STORE(&n->progress, 0U);
             dpari_why_set(&c->why, "no thread could be started for progress");
             return DPAR_E_SYSTEM;
         }
-    } else if (!on && w->progress) {
-        DPARI_STORE(&w->progress, 2U); /* it still takes the lock, once */
-        dpari_os_join(w->thread);
-        DPARI_STORE(&w->progress, 0U);
+    } else if (!on && n->progress) {
+        DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
+        dpari_os_join(n->thread);
+        DPARI_STORE(&n->progress, 0U);
     }
     return DPAR_OK;
 }
@@ -807,29 +632,31 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 static void dpari_shm_report(dpar_comm *c, dpar_text *out)
 {
     dpari_shm *s = dpari_shm_of(c);
+    dpari_group *g = &s->group;
     for (int32_t r = 0; r < c->size; r++) {
-        dpari_report_rank(s->world, s->world_rank[r], out);
+        dpari_report_rank(g->world, g->world_rank[r], out);
     }
 }
 
 /* ---- making and ending ------------------------------------------------------------------------
  */
 
-DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence)
+/* Room for a member, its tables and slots in this rank's heap. One that was used before has counted
+ * to *sequence. */
+static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
 {
-    dpari_member *m;
+    dpari_world *w = n->world;
     void *memory = NULL;
     dpar_status status;
-    if (w->spare) {
-        m = (dpari_member *)dpari_at(w, w->spare);
-        *ref = w->spare;
-        w->spare = m->next;
+    if (n->spare) {
+        dpari_member *m = (dpari_member *)dpari_at(w, n->spare);
+        *ref = n->spare;
+        n->spare = m->next;
         *sequence = m->counted;
         memset(&m->abort, 0, sizeof m->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(
-        w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes, &memory);
+    status = dpari_heap_alloc(w, dpari_member_bytes(w), &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(w, memory, 1);
         *sequence = 0;
@@ -839,32 +666,34 @@ DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *
 
 static void dpari_member_spare(dpari_shm *s)
 {
-    dpari_member *m = s->member[s->comm.rank];
-    m->counted = s->sequence;
-    m->next = s->world->spare;
-    s->world->spare = s->member_ref;
+    dpari_group *g = &s->group;
+    dpari_member *m = g->member[g->comm.rank];
+    m->counted = g->sequence;
+    m->next = s->node->spare;
+    s->node->spare = g->member_ref;
 }
 
 /* Works that nobody waited for end here; where one was not done, the others must not wait either.
  */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
-    int32_t lost = dpari_p2p_forget(s);
+    dpari_group *g = &s->group;
+    int32_t lost = dpari_p2p_forget(s->node->p2p, g);
     dpar_text t;
     dpar_why why;
-    for (dpar_work *k = s->first; k; k = k->next) {
+    for (dpar_work *k = g->first; k; k = k->next) {
         lost++;
     }
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_put_rank(&t, s, s->comm.rank);
+        dpari_put_rank(&t, g, g->comm.rank);
         dpar_text_put(&t, " closed the communicator without waiting for ");
         dpar_text_int(&t, lost);
         dpar_text_put(&t, lost == 1 ? " operation" : " operations");
-        dpari_shm_break(s, DPAR_E_ARG, why.text);
+        dpari_group_break(g, DPAR_E_ARG, why.text);
     }
-    while (s->finished) {
-        dpari_work_done(s, s->finished, s->finished->status);
+    while (g->finished) {
+        dpari_work_done(s, g->finished, g->finished->status);
     }
     if (lost > 0) {
         dpari_queue_progress(s); /* fails them all: it is broken */
@@ -872,10 +701,36 @@ static int32_t dpari_shm_lost(dpari_shm *s)
     return lost;
 }
 
-/* Out of the world's list, and gone. */
+static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
+                                   const dpar_options *options)
+{
+    dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
+    dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
+    dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
+    if (!p2p) {
+        if (w) {
+            w->owns = 0;
+            dpari_world_close(w);
+        }
+        dpari_os_unmap(n, (int64_t)sizeof *n);
+        return NULL;
+    }
+    n->world = w;
+    n->p2p = p2p;
+    return n;
+}
+
+static void dpari_node_close(dpari_node *n)
+{
+    dpari_p2p_close(n->p2p);
+    dpari_world_close(n->world);
+    dpari_os_unmap(n, (int64_t)sizeof *n);
+}
+
+/* Out of the list of open ones, and gone. */
 static void dpari_shm_drop(dpari_shm *s)
 {
-    dpari_shm **link = &s->world->comms;
+    dpari_shm **link = &s->node->open;
     while (*link && *link != s) {
         link = &(*link)->next;
     }
@@ -886,18 +741,18 @@ static void dpari_shm_drop(dpari_shm *s)
 static dpar_status dpari_shm_close(dpar_comm *c)
 {
     dpari_shm *s = dpari_shm_of(c);
-    dpari_world *w = s->world;
-    const int last = s->id == 0;
+    dpari_node *n = s->node;
+    const int last = s->group.id == 0;
     dpar_status status = DPAR_OK;
     int32_t lost;
-    if (last && w->lent) {
+    if (last && n->lent) {
         dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
         return DPAR_E_ARG;
     }
-    dpari_lock(w);
+    dpari_lock(n);
     s->closing = 1;
     lost = dpari_shm_lost(s);
-    dpari_unlock(w);
+    dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
@@ -907,19 +762,19 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     }
     if (last) {
         dpari_shm_progress(c, 0);
-        while (w->comms) {
-            w->comms->closing = 1;
-            dpari_shm_lost(w->comms);
-            dpari_shm_drop(w->comms);
+        while (n->open) {
+            n->open->closing = 1;
+            dpari_shm_lost(n->open);
+            dpari_shm_drop(n->open);
         }
-        dpari_world_close(w);
+        dpari_node_close(n);
     } else {
-        dpari_lock(w);
+        dpari_lock(n);
         if (c->status == DPAR_OK) {
             dpari_member_spare(s);
         }
         dpari_shm_drop(s);
-        dpari_unlock(w);
+        dpari_unlock(n);
     }
     return lost ? DPAR_E_ARG : status;
 }
@@ -944,44 +799,94 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
 {
-    return c->engine.run == dpari_shm_run ? ((const dpari_shm *)(const void *)c)->world : NULL;
+    return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
-DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
-                                     const uint64_t *member, int32_t rank, uint32_t id,
-                                     int64_t sequence, dpari_shm **out)
+DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
+    dpari_shm_of(world)->node->lent = lent;
+}
+
+static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *world_rank,
+                                  const uint64_t *member, int32_t rank, uint32_t id,
+                                  int64_t sequence, dpar_comm **out)
+{
+    dpari_world *w = n->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
                           size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
+    dpari_group *g;
     if (!s) {
         return DPAR_E_MEMORY;
     }
+    g = &s->group;
+    s->node = n;
     s->bytes = bytes;
-    s->world = w;
-    s->id = id;
-    s->sequence = sequence;
-    s->slot_bytes = w->head->slot_bytes;
-    s->member = (dpari_member **)(void *)(s + 1);
-    s->in = (const void **)(void *)(s->member + size);
-    s->out = (void **)(void *)(s->in + size);
-    s->world_rank = (int32_t *)(void *)(s->out + size + 1); /* a result, and where others take it */
+    g->world = w;
+    g->id = id;
+    g->sequence = sequence;
+    g->slot_bytes = w->head->slot_bytes;
+    g->member = (dpari_member **)(void *)(s + 1);
+    g->in = (const void **)(void *)(g->member + size);
+    g->out = (void **)(void *)(g->in + size);
+    g->world_rank = (int32_t *)(void *)(g->out + size + 1); /* a result, and where others take it */
     for (int32_t r = 0; r < size; r++) {
-        s->member[r] = (dpari_member *)dpari_at(w, member[r]);
-        s->world_rank[r] = world_rank[r];
+        g->member[r] = (dpari_member *)dpari_at(w, member[r]);
+        g->world_rank[r] = world_rank[r];
     }
-    s->member_ref = member[rank];
-    s->comm.rank = rank;
-    s->comm.size = size;
-    s->comm.timeout_s = w->timeout_s;
-    dpari_engine_shm(&s->comm.engine);
-    s->next = w->comms;
-    w->comms = s;
-    *out = s;
+    g->member_ref = member[rank];
+    g->comm.rank = rank;
+    g->comm.size = size;
+    g->comm.timeout_s = w->timeout_s;
+    dpari_engine_shm(&g->comm.engine);
+    s->next = n->open;
+    n->open = s;
+    *out = &g->comm;
     return DPAR_OK;
+}
+
+/* The world's communicator: the ref of each rank's member is where all can read it. */
+static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
+{
+    const dpari_world *w = n->world;
+    const int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *rank;
+    dpar_status st;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    rank = (int32_t *)(void *)(member + w->size);
+    for (int32_t i = 0; i < w->size; i++) {
+        member[i] = w->rank[i].member;
+        rank[i] = i;
+    }
+    st = dpari_shm_make(n, w->size, rank, member, w->me, 0, 0, out);
+    dpari_os_unmap(member, bytes);
+    return st;
+}
+
+DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+                                     const dpar_options *options, dpar_comm **comm, dpar_why *why)
+{
+    dpari_node *n = dpari_node_make(s, me, own, options);
+    uint64_t member = 0;
+    int64_t none = 0;
+    dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
+    if (status != DPAR_OK) {
+        (void)dpari_os_why(why, "joining: a rank's memory", 0, n ? n->world->number : ENOMEM);
+    } else {
+        status = dpari_world_enter(n->world, member, why);
+    }
+    status = status == DPAR_OK ? dpari_shm_make_first(n, comm) : status;
+    if (status != DPAR_OK && n) {
+        n->world->owns = 0;
+        dpari_node_close(n);
+    }
+    return status;
 }
 
 /* What each rank says of itself in a split. */
@@ -1018,10 +923,10 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
     return count;
 }
 
-static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
+static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
 {
     dpar_text t;
-    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpar_text_put(&t, "split: rank ");
     dpar_text_int(&t, rank);
     dpar_text_put(&t, " has no memory for a communicator");
@@ -1031,11 +936,11 @@ static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
 static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
-    const int32_t n = s->comm.size, me = s->comm.rank;
+    dpar_comm *c = &s->group.comm;
+    const int32_t n = c->size, me = c->rank;
     int32_t *world_rank = (int32_t *)(void *)(member + n);
     int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
     int64_t sequence = 0, id = 0;
-    dpari_shm *made = NULL;
     dpar_status status;
     for (int32_t i = 0; i < n; i++) {
         if (card[i].color == card[me].color) {
@@ -1043,14 +948,12 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
             id = card[i].id > id ? card[i].id : id;
         }
     }
-    status =
-        dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
+    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status != DPAR_OK) {
-        return dpari_split_failed(s, me);
+        return dpari_split_failed(c, me);
     }
-    made->comm.timeout_s = s->comm.timeout_s;
-    s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
-    *out = &made->comm;
+    (*out)->timeout_s = c->timeout_s;
+    s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
     return DPAR_OK;
 }
 
@@ -1071,32 +974,31 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
 static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_shm *s = dpari_shm_of(c);
-    dpari_world *w = s->world;
-    const int32_t n = c->size;
-    const int64_t cards = n * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + n * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    dpari_node *n = s->node;
+    const int64_t cards = c->size * (int64_t)sizeof(dpari_card);
+    const int64_t bytes = cards + c->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
     mine.key = key;
-    mine.world_rank = w->me;
-    dpari_lock(w);
-    mine.good = color < 0 || dpari_member_make(w, &mine.member, &mine.sequence) == DPAR_OK;
-    dpari_unlock(w);
-    mine.id = (int64_t)w->highest + 1;
+    mine.world_rank = n->world->me;
+    dpari_lock(n);
+    mine.good = color < 0 || dpari_member_make(n, &mine.member, &mine.sequence) == DPAR_OK;
+    dpari_unlock(n);
+    mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(s, c->rank); /* the others wait in vain, and say so */
+        return dpari_split_failed(c, c->rank); /* the others wait in vain, and say so */
     }
     status = dpari_split_gather(c, &mine, card);
-    for (int32_t r = 0; r < n && status == DPAR_OK; r++) {
-        status = card[r].good ? DPAR_OK : dpari_split_failed(s, r);
+    for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
+        status = card[r].good ? DPAR_OK : dpari_split_failed(c, r);
     }
     if (status == DPAR_OK && color >= 0) {
-        dpari_lock(w);
-        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + n), out);
-        dpari_unlock(w);
+        dpari_lock(n);
+        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + c->size), out);
+        dpari_unlock(n);
     } else if (status == DPAR_OK) {
         *out = NULL;
     }

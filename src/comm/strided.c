@@ -13,12 +13,12 @@ enum {
     DPARI_STRIDE_NONE,
     DPARI_STRIDE_1,
     DPARI_STRIDE_2,
-    DPARI_STRIDE_4,
-    DPARI_STRIDE_8,
-    DPARI_STRIDE_16,
     DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_4,
     DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_8,
     DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_16,
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
@@ -66,159 +66,14 @@ enum {
 
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
-typedef uint64_t dpari_stride_16 __attribute__((vector_size(16)));
+#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
-typedef struct dpari_stride_16 {
-    uint64_t a, b;
-} dpari_stride_16;
+#define DPARI_STRIDE_INLINE static
 #endif
-
-/* Rows of n runs each; or n runs of a list. */
-typedef struct dpari_stride_rows {
-    const dpari_stride_spot *list; /* NULL: rows */
-    unsigned char *to;
-    const unsigned char *from;
-    int64_t n, rows, to_step, from_step, to_row, from_row;
-    int64_t run, beside;
-} dpari_stride_rows;
-
-/* The loop over k's rows of one type, at t and f; that of rows alone is short enough to be inlined.
- */
-#define DPARI_STRIDE_LOOP(name, type, ...) DPARI_STRIDE_LOOP_IN(, name, type, __VA_ARGS__)
-#define DPARI_STRIDE_LOOP_IN(in, name, type, ...)                                                  \
-    in static void name##_rows(const dpari_stride_rows *k)                                         \
-    {                                                                                              \
-        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
-        const int64_t last = k->run - (int64_t)sizeof(type), beside = k->beside;                   \
-        unsigned char *to = k->to;                                                                 \
-        const unsigned char *from = k->from;                                                       \
-        int64_t row, i;                                                                            \
-        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
-            unsigned char *t = to;                                                                 \
-            const unsigned char *f = from;                                                         \
-            for (i = n; i > 0; i--, t += to_step, f += from_step) {                                \
-                __VA_ARGS__                                                                        \
-            }                                                                                      \
-        }                                                                                          \
-        (void)last, (void)beside;                                                                  \
-    }                                                                                              \
-    in static void name(const dpari_stride_rows *k)                                                \
-    {                                                                                              \
-        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type), beside = k->beside;         \
-        unsigned char *to = k->to;                                                                 \
-        const unsigned char *from = k->from;                                                       \
-        const dpari_stride_spot *list = k->list;                                                   \
-        int64_t i;                                                                                 \
-        if (!list) {                                                                               \
-            name##_rows(k);                                                                        \
-            return;                                                                                \
-        }                                                                                          \
-        for (i = 0; i < n; i++) {                                                                  \
-            unsigned char *t = to + list[i].to;                                                    \
-            const unsigned char *f = from + list[i].from;                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-        (void)last, (void)beside;                                                                  \
-    }
-
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b` bytes on. */
-typedef struct dpari_stride_pair dpari_stride_pair;
-typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
-struct dpari_stride_pair {
-    unsigned char *to;
-    const unsigned char *from;
-    int64_t n, rows, to_step, from_step, to_row, from_row, to_b, from_b, beside_a, beside_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    int64_t after; /* bytes to what `ahead` asks for */
-    int64_t every; /* in every so many runs */
-    int64_t run;
-    int32_t ahead;
-    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
-};
-
-#if defined(__GNUC__)
-#define DPARI_STRIDE_PAIR_ASK(k, t, f)                                                             \
-    if ((k)->ahead == DPARI_STRIDE_FROM) {                                                         \
-        __builtin_prefetch((f) + (k)->after);                                                      \
-        __builtin_prefetch((f) + (k)->from_b + (k)->after);                                        \
-    } else if ((k)->ahead == DPARI_STRIDE_TO) {                                                    \
-        dpari_stride_ask_line((t) + (k)->after);                                                   \
-        dpari_stride_ask_line((t) + (k)->to_b + (k)->after);                                       \
-    }
-#else
-#define DPARI_STRIDE_PAIR_ASK(k, t, f) (void)0;
-#endif
-
-/* A run of a at t_a and f_a, then that of b. */
-#define DPARI_STRIDE_BOTH(...)                                                                     \
-    {                                                                                              \
-        unsigned char *t = t_a;                                                                    \
-        const unsigned char *f = f_a;                                                              \
-        const int64_t beside = a_beside;                                                           \
-        (void)beside;                                                                              \
-        __VA_ARGS__                                                                                \
-    }                                                                                              \
-    {                                                                                              \
-        unsigned char *t = t_a + to_b;                                                             \
-        const unsigned char *f = f_a + from_b;                                                     \
-        const int64_t beside = b_beside;                                                           \
-        (void)beside;                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-
-/* Where nothing is asked for the loop is a bare one: it is met in each row of a block. */
-#define DPARI_STRIDE_PAIR(name, type, ...)                                                         \
-    static void name(const dpari_stride_pair *k)                                                   \
-    {                                                                                              \
-        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
-        const int64_t to_b = k->to_b, from_b = k->from_b;                                          \
-        const int64_t a_beside = k->beside_a, b_beside = k->beside_b, next = k->next;              \
-        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
-        int64_t row, i;                                                                            \
-        for (row = 0; row < k->rows; row++) {                                                      \
-            unsigned char *t_a = k->to + row * k->to_row;                                          \
-            const unsigned char *f_a = k->from + row * k->from_row;                                \
-            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            const int64_t asks = k->ahead ? n : soon;                                              \
-            int64_t left = 0;                                                                      \
-            for (i = 0; i < asks; i++, t_a += to_step, f_a += from_step) {                         \
-                if (left-- == 0) {                                                                 \
-                    DPARI_STRIDE_PAIR_ASK(k, t_a, f_a)                                             \
-                    left += k->every;                                                              \
-                }                                                                                  \
-                if (i < soon) {                                                                    \
-                    dpari_stride_ask_line(t_a + next);                                             \
-                    dpari_stride_ask_line(t_a + to_b + next);                                      \
-                }                                                                                  \
-                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
-            }                                                                                      \
-            for (; i < n; i++, t_a += to_step, f_a += from_step) {                                 \
-                DPARI_STRIDE_BOTH(__VA_ARGS__)                                                     \
-            }                                                                                      \
-        }                                                                                          \
-        (void)last;                                                                                \
-    }
-
-DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
 #define DPARI_STRIDE_VECTOR 1
-typedef double dpari_stride_d2 __attribute__((vector_size(16)));
-typedef float dpari_stride_f4 __attribute__((vector_size(16)));
-typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
-
-static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
-{
-#if defined(__SSE2__)
-    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
-#else
-    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
-#endif
-}
-#define DPARI_STRIDE_NARROW_NAN(mask) dpari_stride_some_nan((dpari_stride_u2)(mask))
 #else
 #define DPARI_STRIDE_VECTOR 0
 #endif
@@ -227,18 +82,387 @@ static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
-typedef double dpari_stride_d4 __attribute__((vector_size(32)));
-typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+#else
+#define DPARI_STRIDE_WIDE 0
+#endif
+
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
+    int64_t run; /* bytes */
+    int zeroes;
+} dpari_stride_rows;
+
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
+ */
+typedef struct dpari_stride_pair dpari_stride_pair;
+typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
+struct dpari_stride_pair {
+    dpari_stride_rows a;
+    int64_t to_b, from_b, zero_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for: */
+    int64_t soon;  /* so many runs of a row do; */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
+    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+};
+
+static unsigned char *dpari_stride_writable(const unsigned char *at)
+{
+    return (unsigned char *)(uintptr_t)at;
+}
+
+/* ---- asking for lines ---- */
+
+DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
+static void dpari_stride_ask_to_read(const unsigned char *f)
+{
+#if defined(__GNUC__)
+    __builtin_prefetch(f);
+#else
+    (void)f;
+#endif
+}
+
+/* ---- one run: inlined with a constant loop ---- */
+
+/* Is it a loop of sums? */
+DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
+{
+    return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
+}
+
+/* The bytes of a piece, and how many pieces a run is moved in. */
+DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: return 1;
+    case DPARI_STRIDE_2:
+    case DPARI_STRIDE_TWO_2: return 2;
+    case DPARI_STRIDE_4:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_SUM_F32: return 4;
+    case DPARI_STRIDE_8:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_SUM_F32_2:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F64: return 8;
+    default: return 16;
+    }
+}
+
+DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_TWO_2:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_TWO_16:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F32_7:
+    case DPARI_STRIDE_SUM_F64_4: return 2;
+    case DPARI_STRIDE_FOUR_16:
+    case DPARI_STRIDE_SUM_F64_7: return 4;
+    default: return 1;
+    }
+}
+
+/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
+                                               int64_t last, int32_t width, int32_t pieces)
+{
+    unsigned char a[16], b[16], c[16], d[16];
+    dpari_stride_copy(a, f, width);
+    if (pieces > 1) {
+        dpari_stride_copy(b, f + last, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(c, f + width, width);
+        dpari_stride_copy(d, f + last - width, width);
+    }
+    dpari_stride_copy(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_copy(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(t + width, c, width);
+        dpari_stride_copy(t + last - width, d, width);
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, int32_t width,
+                                               int32_t pieces)
+{
+    const unsigned char zero[16] = {0};
+    dpari_stride_copy(z, zero, width);
+    if (pieces > 1) {
+        dpari_stride_copy(z + last, zero, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(z + width, zero, width);
+        dpari_stride_copy(z + last - width, zero, width);
+    }
+}
+
+/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    float x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_sum_f64(unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    double x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+#if DPARI_STRIDE_VECTOR
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
+{
+    dpari_stride_u2 v = {0, 0};
+    if (bytes == 8) {
+        uint64_t x;
+        dpari_stride_copy(&x, from, 8);
+        v[0] = x;
+    } else {
+        dpari_stride_copy(&v, from, 16);
+    }
+    return v;
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_put(unsigned char *to, dpari_stride_u2 v, int32_t bytes)
+{
+    dpari_stride_copy(to, &v, bytes);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_plus(dpari_stride_u2 x, dpari_stride_u2 y,
+                                                      int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x + (dpari_stride_d2)y)
+               : (dpari_stride_u2)((dpari_stride_f4)x + (dpari_stride_f4)y);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x != (dpari_stride_d2)x)
+               : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
+}
+
+/* Seldom: what is behind it may be slow. */
+DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+
+/* The sum of what is at t and f. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
+                                                     int32_t bytes, int32_t f64)
+{
+    return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
+}
+
+/* One NaN for all. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
+{
+    const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
+    const dpari_stride_u2 both = {quiet, quiet}, bad = dpari_stride_nan(x, f64);
+    return (x & ~bad) | (both & bad);
+}
+
+/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
+                                              int64_t last, int32_t width, int32_t pieces,
+                                              int32_t f64)
+{
+    dpari_stride_u2 a = dpari_stride_met(t, f, width, f64), b = a, c = a, d = a, all = a;
+    if (pieces > 1) {
+        b = dpari_stride_met(t + last, f + last, width, f64);
+        all = dpari_stride_plus(a, b, f64);
+    }
+    if (pieces > 2) {
+        c = dpari_stride_met(t + width, f + width, width, f64);
+        d = dpari_stride_met(t + last - width, f + last - width, width, f64);
+        all = dpari_stride_plus(all, dpari_stride_plus(c, d, f64), f64);
+    }
+    if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+        a = dpari_stride_quiet(a, f64);
+        b = dpari_stride_quiet(b, f64);
+        c = dpari_stride_quiet(c, f64);
+        d = dpari_stride_quiet(d, f64);
+    }
+    dpari_stride_put(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_put(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_put(t + width, c, width);
+        dpari_stride_put(t + last - width, d, width);
+    }
+}
+#endif
+
+/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
+                                          unsigned char *z, int64_t last, int32_t loop, int zero)
+{
+    const int32_t width = dpari_stride_width(loop), pieces = dpari_stride_pieces(loop);
+    if (loop == DPARI_STRIDE_SUM_F32) {
+        dpari_stride_sum_f32(t, f);
+    } else if (loop == DPARI_STRIDE_SUM_F64) {
+        dpari_stride_sum_f64(t, f);
+    } else if (!dpari_stride_sums(loop)) {
+        dpari_stride_copy_run(t, f, last, width, pieces);
+    } else {
+#if DPARI_STRIDE_VECTOR
+        dpari_stride_sum_run(t, f, last, width, pieces, loop > DPARI_STRIDE_SUM_F64);
+#endif
+    }
+    if (zero) {
+        dpari_stride_zero_run(z, last, width, pieces);
+    }
+}
+
+/* ---- loops over runs ---- */
+
+/* All there are: those for two pieces, and of these those for lists; the others. */
+#define DPARI_STRIDE_LIST_COPIES(X)                                                                \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)
+#define DPARI_STRIDE_PAIR_COPIES(X)                                                                \
+    DPARI_STRIDE_LIST_COPIES(X)                                                                    \
+    X(DPARI_STRIDE_1)                                                                              \
+    X(DPARI_STRIDE_2)                                                                              \
+    X(DPARI_STRIDE_TWO_2)                                                                          \
+    X(DPARI_STRIDE_TWO_4)                                                                          \
+    X(DPARI_STRIDE_FOUR_16)
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_3)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_4)                                                                      \
+    X(DPARI_STRIDE_SUM_F64)                                                                        \
+    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_4)
+#define DPARI_STRIDE_OTHER_SUMS(X)                                                                 \
+    X(DPARI_STRIDE_SUM_F32_7)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_7)
+#elif DPARI_STRIDE_ADDS
+#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F64)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#else
+#define DPARI_STRIDE_PAIR_SUMS(X)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#endif
+
+DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_t loop, int zero)
+{
+    const int apart = dpari_stride_sums(loop);
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;
+    const int64_t zero_step = k->zero_step, last = k->run - dpari_stride_width(loop);
+    unsigned char *to = k->to, *z_row = k->zero;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--) {
+        unsigned char *t = to, *z = z_row;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--) {
+            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+            t += to_step;
+            f += from_step;
+            z += apart ? zero_step : 0;
+        }
+        to += k->to_row;
+        from += k->from_row;
+        z_row += apart ? k->zero_row : 0;
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *k, int32_t loop, int zero)
+{
+    const int apart = dpari_stride_sums(loop);
+    const int64_t n = k->a.n, to_step = k->a.to_step, from_step = k->a.from_step;
+    const int64_t zero_step = k->a.zero_step, last = k->a.run - dpari_stride_width(loop);
+    const int64_t to_b = k->to_b, from_b = k->from_b, zero_b = k->zero_b, next = k->next;
+    unsigned char *to = k->a.to, *z_row = k->a.zero;
+    const unsigned char *from = k->a.from;
+    int64_t row, i;
+    for (row = k->a.rows; row > 0; row--) {
+        const int64_t soon = row > 1 ? k->soon : k->least;
+        unsigned char *t = to, *z = z_row;
+        const unsigned char *f = from;
+        for (i = 0; i < n; i++) {
+            if (i < soon) {
+                dpari_stride_ask_line(t + next);
+                dpari_stride_ask_line(t + to_b + next);
+            }
+            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+            dpari_stride_one(t + to_b, f + from_b,
+                             apart ? z + zero_b : dpari_stride_writable(f + from_b), last, loop,
+                             zero);
+            t += to_step;
+            f += from_step;
+            z += apart ? zero_step : 0;
+        }
+        to += k->a.to_row;
+        from += k->a.from_row;
+        z_row += apart ? k->a.zero_row : 0;
+    }
+}
+
+#if DPARI_STRIDE_WIDE
 typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
 
-#define dpari_stride_wide_nan(mask)                                                                \
-    (__builtin_expect(__builtin_ia32_movmskps256((dpari_stride_f8)(mask)) != 0, 0) != 0)
-
-/* Rows of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9 us,
- * 1.55 so). */
-DPARI_STRIDE_LOOP_IN(
-    DPARI_STRIDE_IN_WIDE, dpari_stride_loop_middle, dpari_stride_u4, dpari_stride_u4 a, b, c, d;
-    int64_t at = 0; for (; at <= last - 96; at += 128) {
+/* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
+ * us, 1.55 so). */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
+dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
+{
+    const int64_t last = run - 32;
+    dpari_stride_u4 a, b, c, d;
+    int64_t at = 0;
+    for (; at <= last - 96; at += 128) {
         dpari_stride_copy(&a, f + at, 32);
         dpari_stride_copy(&b, f + at + 32, 32);
         dpari_stride_copy(&c, f + at + 64, 32);
@@ -247,221 +471,107 @@ DPARI_STRIDE_LOOP_IN(
         dpari_stride_copy(t + at + 32, &b, 32);
         dpari_stride_copy(t + at + 64, &c, 32);
         dpari_stride_copy(t + at + 96, &d, 32);
-    } for (; at < last; at += 32) {
+    }
+    for (; at < last; at += 32) {
         dpari_stride_copy(&a, f + at, 32);
         dpari_stride_copy(t + at, &a, 32);
-    } dpari_stride_copy(&a, f + last, 32);
-    dpari_stride_copy(t + last, &a, 32);)
-#else
-#define DPARI_STRIDE_WIDE 0
-#endif
-
-/* ---- copies and sums of short runs ---- */
-
-/* What is read and written at once, at t and f: all of a run; its first and last bytes, which may
- * overlap; two pieces from either end. last: bytes from a run's beginning to its last piece. */
-#define DPARI_STRIDE_COPY_ONE(type)                                                                \
-    type x;                                                                                        \
-    dpari_stride_copy(&x, f, sizeof x);                                                            \
-    dpari_stride_copy(t, &x, sizeof x);
-#define DPARI_STRIDE_COPY_TWO(type)                                                                \
-    type x, y;                                                                                     \
-    dpari_stride_copy(&x, f, sizeof x);                                                            \
-    dpari_stride_copy(&y, f + last, sizeof y);                                                     \
-    dpari_stride_copy(t, &x, sizeof x);                                                            \
-    dpari_stride_copy(t + last, &y, sizeof y);
-#define DPARI_STRIDE_COPY_FOUR(type)                                                               \
-    type z, w;                                                                                     \
-    dpari_stride_copy(&z, f + sizeof z, sizeof z);                                                 \
-    dpari_stride_copy(&w, f + last - sizeof w, sizeof w);                                          \
-    DPARI_STRIDE_COPY_TWO(type)                                                                    \
-    dpari_stride_copy(t + sizeof z, &z, sizeof z);                                                 \
-    dpari_stride_copy(t + last - sizeof w, &w, sizeof w);
-
-/* What was read, or lies beside a sum, in a line that is written anyway, becomes 0. */
-#define DPARI_STRIDE_ZERO(at, type)                                                                \
-    {                                                                                              \
-        const type zero = {0};                                                                     \
-        dpari_stride_copy((unsigned char *)(uintptr_t)(at), &zero, sizeof zero);                   \
     }
-#define DPARI_STRIDE_ZERO_ONE(at, type) DPARI_STRIDE_ZERO(at, type)
-#define DPARI_STRIDE_ZERO_TWO(at, type)                                                            \
-    DPARI_STRIDE_ZERO(at, type) DPARI_STRIDE_ZERO((at) + last, type)
-#define DPARI_STRIDE_ZERO_FOUR(at, type)                                                           \
-    DPARI_STRIDE_ZERO_TWO(at, type)                                                                \
-    DPARI_STRIDE_ZERO((at) + sizeof(type), type)                                                   \
-    DPARI_STRIDE_ZERO((at) + last - sizeof(type), type)
-
-/* t + f, one NaN for all, as dpari_kern_reduce has it. */
-#define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
-    type x, y;                                                                                     \
-    word q = quiet;                                                                                \
-    dpari_stride_copy(&x, t, sizeof x);                                                            \
-    dpari_stride_copy(&y, f, sizeof y);                                                            \
-    x += y;                                                                                        \
-    if (x != x) {                                                                                  \
-        dpari_stride_copy(&x, &q, sizeof x);                                                       \
-    }                                                                                              \
-    dpari_stride_copy(t, &x, sizeof x);
-#define DPARI_STRIDE_SUM_OF_F32 DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u)
-#define DPARI_STRIDE_SUM_OF_F64 DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
-
-#if DPARI_STRIDE_VECTOR
-/* The same of a vector, `words` of it. */
-#define DPARI_STRIDE_QUIET_F32 (UINT64_C(0x7fc000007fc00000))
-#define DPARI_STRIDE_QUIET_F64 (UINT64_C(0x7ff8) << 48)
-#define DPARI_STRIDE_ADD(vector, words, some_nan, quiet, x, y)                                     \
-    x += y;                                                                                        \
-    if (some_nan(x != x)) {                                                                        \
-        const words bad = (words)(x != x);                                                         \
-        x = (vector)(((words)x & ~bad) | (bad & (quiet)));                                         \
-    }
-
-#define DPARI_STRIDE_MET(name, vector, quiet)                                                      \
-    static inline vector name(const unsigned char *t, const unsigned char *f)                      \
-    {                                                                                              \
-        vector x, y;                                                                               \
-        dpari_stride_copy(&x, t, sizeof x);                                                        \
-        dpari_stride_copy(&y, f, sizeof y);                                                        \
-        DPARI_STRIDE_ADD(vector, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN, quiet, x, y)            \
-        return x;                                                                                  \
-    }
-DPARI_STRIDE_MET(dpari_stride_met_f4, dpari_stride_f4, DPARI_STRIDE_QUIET_F32)
-DPARI_STRIDE_MET(dpari_stride_met_d2, dpari_stride_d2, DPARI_STRIDE_QUIET_F64)
-
-/* Of words of two f32 each. */
-static const uint32_t dpari_stride_first_f32[2] = {0xffffffffu, 0};
-static inline uint64_t dpari_stride_add_f2(uint64_t one, uint64_t other)
-{
-    dpari_stride_u2 a = {one, 0}, b = {other, 0};
-    dpari_stride_f4 x = (dpari_stride_f4)a, y = (dpari_stride_f4)b;
-    DPARI_STRIDE_ADD(dpari_stride_f4, dpari_stride_u2, DPARI_STRIDE_NARROW_NAN,
-                     DPARI_STRIDE_QUIET_F32, x, y)
-    a = (dpari_stride_u2)x;
-    return a[0];
+    dpari_stride_copy(&a, f + last, 32);
+    dpari_stride_copy(t + last, &a, 32);
 }
 
-static inline uint64_t dpari_stride_met_f2(const unsigned char *t, const unsigned char *f)
+DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *k)
 {
-    uint64_t x, y;
-    dpari_stride_copy(&x, t, sizeof x);
-    dpari_stride_copy(&y, f, sizeof y);
-    return dpari_stride_add_f2(x, y);
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        unsigned char *t = to;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--, t += to_step, f += from_step) {
+            dpari_stride_middle(t, f, run);
+        }
+    }
 }
-
-#define DPARI_STRIDE_SUM_ONE(type, met)                                                            \
-    const type x = met(t, f);                                                                      \
-    dpari_stride_copy(t, &x, sizeof x);
-#define DPARI_STRIDE_SUM_TWO(type, met)                                                            \
-    const type x = met(t, f), y = met(t + last, f + last);                                         \
-    dpari_stride_copy(t, &x, sizeof x);                                                            \
-    dpari_stride_copy(t + last, &y, sizeof y);
-#define DPARI_STRIDE_SUM_FOUR(type, met)                                                           \
-    const type z = met(t + sizeof z, f + sizeof z);                                                \
-    const type w = met(t + last - sizeof w, f + last - sizeof w);                                  \
-    DPARI_STRIDE_SUM_TWO(type, met)                                                                \
-    dpari_stride_copy(t + sizeof z, &z, sizeof z);                                                 \
-    dpari_stride_copy(t + last - sizeof w, &w, sizeof w);
 #endif
 
-/* All there are: loop, name, type, how many of it, what is done. */
-#define DPARI_STRIDE_EACH_COPY(X)                                                                  \
-    X(1, copy_1, uint8_t, ONE, DPARI_STRIDE_COPY_ONE(uint8_t))                                     \
-    X(2, copy_2, uint16_t, ONE, DPARI_STRIDE_COPY_ONE(uint16_t))                                   \
-    X(4, copy_4, uint32_t, ONE, DPARI_STRIDE_COPY_ONE(uint32_t))                                   \
-    X(8, copy_8, uint64_t, ONE, DPARI_STRIDE_COPY_ONE(uint64_t))                                   \
-    X(16, copy_16, dpari_stride_16, ONE, DPARI_STRIDE_COPY_ONE(dpari_stride_16))                   \
-    X(TWO_2, copy_two_2, uint16_t, TWO, DPARI_STRIDE_COPY_TWO(uint16_t))                           \
-    X(TWO_4, copy_two_4, uint32_t, TWO, DPARI_STRIDE_COPY_TWO(uint32_t))                           \
-    X(TWO_8, copy_two_8, uint64_t, TWO, DPARI_STRIDE_COPY_TWO(uint64_t))                           \
-    X(TWO_16, copy_two_16, dpari_stride_16, TWO, DPARI_STRIDE_COPY_TWO(dpari_stride_16))           \
-    X(FOUR_16, copy_four_16, dpari_stride_16, FOUR, DPARI_STRIDE_COPY_FOUR(dpari_stride_16))
-#if DPARI_STRIDE_ADDS
-#define DPARI_STRIDE_EACH_SCALAR(X)                                                                \
-    X(SUM_F32, sum_f32, float, ONE, DPARI_STRIDE_SUM_OF_F32)                                       \
-    X(SUM_F64, sum_f64, double, ONE, DPARI_STRIDE_SUM_OF_F64)
-#else
-#define DPARI_STRIDE_EACH_SCALAR(X)
-#endif
-#if DPARI_STRIDE_VECTOR
-#define DPARI_STRIDE_EACH_SUM(X)                                                                   \
-    DPARI_STRIDE_EACH_SCALAR(X)                                                                    \
-    X(SUM_F32_2, sum_f32_2, uint64_t, ONE, DPARI_STRIDE_SUM_ONE(uint64_t, dpari_stride_met_f2))    \
-    X(SUM_F32_3, sum_f32_3, uint64_t, TWO, DPARI_STRIDE_SUM_TWO(uint64_t, dpari_stride_met_f2))    \
-    X(SUM_F32_4, sum_f32_4, dpari_stride_f4, ONE,                                                  \
-      DPARI_STRIDE_SUM_ONE(dpari_stride_f4, dpari_stride_met_f4))                                  \
-    X(SUM_F32_7, sum_f32_7, dpari_stride_f4, TWO,                                                  \
-      DPARI_STRIDE_SUM_TWO(dpari_stride_f4, dpari_stride_met_f4))                                  \
-    X(SUM_F64_2, sum_f64_2, dpari_stride_d2, ONE,                                                  \
-      DPARI_STRIDE_SUM_ONE(dpari_stride_d2, dpari_stride_met_d2))                                  \
-    X(SUM_F64_4, sum_f64_4, dpari_stride_d2, TWO,                                                  \
-      DPARI_STRIDE_SUM_TWO(dpari_stride_d2, dpari_stride_met_d2))                                  \
-    X(SUM_F64_7, sum_f64_7, dpari_stride_d2, FOUR,                                                 \
-      DPARI_STRIDE_SUM_FOUR(dpari_stride_d2, dpari_stride_met_d2))
-#else
-#define DPARI_STRIDE_EACH_SUM(X) DPARI_STRIDE_EACH_SCALAR(X)
-#endif
-
-/* Of each: rows and lists of one box, rows of two; what was read stays, or becomes 0. */
-#define DPARI_STRIDE_LOOPS(id, name, type, pieces, ...)                                            \
-    DPARI_STRIDE_LOOP(dpari_stride_##name, type, __VA_ARGS__)                                      \
-    DPARI_STRIDE_LOOP(dpari_stride_##name##_clear, type,                                           \
-                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(f, type))                             \
-    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair, type, __VA_ARGS__)                               \
-    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair_clear, type,                                      \
-                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(f, type))
-#define DPARI_STRIDE_LOOPS_BESIDE(id, name, type, pieces, ...)                                     \
-    DPARI_STRIDE_LOOP(dpari_stride_##name##_beside, type,                                          \
-                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(t + beside, type))                    \
-    DPARI_STRIDE_PAIR(dpari_stride_##name##_pair_beside, type,                                     \
-                      __VA_ARGS__ DPARI_STRIDE_ZERO_##pieces(t + beside, type))
-DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_LOOPS)
-DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_LOOPS)
-DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_LOOPS_BESIDE)
-
-static void dpari_stride_move_beside(const dpari_stride_rows *k, int32_t loop)
+static void dpari_stride_long_rows(const dpari_stride_rows *k)
 {
-    switch (loop) {
-#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
-    case DPARI_STRIDE_##id: dpari_stride_##name##_beside(k); break;
-        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
-#undef DPARI_STRIDE_CASE
-    default: (void)k; break;
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        unsigned char *t = to;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--, t += to_step, f += from_step) {
+            dpari_stride_copy(t, f, run);
+        }
     }
 }
 
-/* 0: there is no such loop. */
-static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
+/* Can the loop make what it has moved 0? */
+static int dpari_stride_zeroes(int32_t loop)
 {
-    switch (loop) {
-#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
-    case DPARI_STRIDE_##id: dpari_stride_##name##_clear(k); return 1;
-        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
-#undef DPARI_STRIDE_CASE
-    default: return 0;
-    }
+    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
+/* k->zeroes only where the loop can do it. */
 static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
-    switch (loop) {
-#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
-    case DPARI_STRIDE_##id: dpari_stride_##name(k); break;
-        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    switch (2 * loop + k->zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
+    case 2 * id + 1: dpari_stride_rows_of(&r, id, 1); break;
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
 #if DPARI_STRIDE_WIDE
-    case DPARI_STRIDE_MIDDLE: dpari_stride_loop_middle(k); break;
+    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(k); break;
 #endif
-    default: dpari_stride_loop_long(k); break;
+    default: dpari_stride_long_rows(k); break;
     }
 }
 
-/* Is it a loop of sums? */
-static int dpari_stride_sums(const dpari_stride *s)
+/* k's runs, wherever they lie. */
+DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
+                                              const dpari_stride_spot *list, int32_t loop, int zero)
 {
-    return s->loop >= DPARI_STRIDE_SUM_F32 && s->loop <= DPARI_STRIDE_SUM_F64_7;
+    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned char *f = from + list[i].from;
+        dpari_stride_one(to + list[i].to, f, dpari_stride_writable(f), last, loop, zero);
+    }
+}
+
+static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
+                                   int32_t loop)
+{
+    int64_t i;
+    switch (2 * loop + k->zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
+    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
+        DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default:
+        for (i = 0; i < k->n; i++) {
+            dpari_stride_rows one = *k;
+            one.n = 1;
+            one.to = k->to + list[i].to;
+            one.from = k->from + list[i].from;
+            one.zero = dpari_stride_writable(one.from);
+            dpari_stride_move(&one, loop);
+        }
+        break;
+    }
 }
 
 static int32_t dpari_stride_loop_of(int64_t run)
@@ -469,19 +579,16 @@ static int32_t dpari_stride_loop_of(int64_t run)
     if (run > 64) {
         return DPARI_STRIDE_LONG;
     }
-    if (run > 32) {
-        return DPARI_STRIDE_FOUR_16;
+    if (run > 16) {
+        return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
     }
-    switch (run) {
-    case 1: return DPARI_STRIDE_1;
-    case 2: return DPARI_STRIDE_2;
-    case 3: return DPARI_STRIDE_TWO_2;
-    case 4: return DPARI_STRIDE_4;
-    case 8: return DPARI_STRIDE_8;
-    case 16: return DPARI_STRIDE_16;
-    default: break;
+    if (run >= 8) {
+        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
     }
-    return run < 8 ? DPARI_STRIDE_TWO_4 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_TWO_16;
+    if (run >= 4) {
+        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    }
+    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
 }
 
 /* ---- through a buffer ---- */
@@ -573,109 +680,243 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 }
 
 /* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
- * short. */
+ * short. The first few one by one until vectors are aligned (a vector across two lines is stored
+ * twice), four vectors at a time as long as their sum, which is NaN if one is, is none, vectors,
+ * the last few. */
 #if DPARI_STRIDE_VECTOR
-/* Rows of n: the first few one by one until vectors are aligned (a vector across two lines is
- * stored twice), four vectors at a time (their sum is NaN if one is), vectors, the last few. From
- * the first four of a row whose sum is NaN on vector by vector, from the first with a NaN on one by
- * one. */
-#define DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, wipe, ...)                        \
-    in static void name(const dpari_stride_rows *k)                                                \
-    {                                                                                              \
-        enum { SIZE = (int)sizeof(vector) };                                                       \
-        const int64_t bytes = k->n * (int64_t)sizeof(type);                                        \
-        unsigned char *to = k->to;                                                                 \
-        const unsigned char *from = k->from;                                                       \
-        int64_t row;                                                                               \
-        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
-            const int64_t first =                                                                  \
-                dpari_least((int64_t)((0 - (uintptr_t)to) % (uintptr_t)SIZE), bytes);              \
-            unsigned char *t = to;                                                                 \
-            const unsigned char *f = from, *end = from + bytes;                                    \
-            vector a, b, c, d, e, g, h, i;                                                         \
-            for (; f < from + first; t += sizeof(type), f += sizeof(type)) {                       \
-                __VA_ARGS__                                                                        \
-            }                                                                                      \
-            for (; end - f >= 4 * SIZE; t += 4 * SIZE, f += 4 * SIZE) {                            \
-                dpari_stride_copy(&e, f, SIZE);                                                    \
-                dpari_stride_copy(&g, f + SIZE, SIZE);                                             \
-                dpari_stride_copy(&h, f + 2 * SIZE, SIZE);                                         \
-                dpari_stride_copy(&i, f + 3 * SIZE, SIZE);                                         \
-                dpari_stride_copy(&a, t, SIZE);                                                    \
-                dpari_stride_copy(&b, t + SIZE, SIZE);                                             \
-                dpari_stride_copy(&c, t + 2 * SIZE, SIZE);                                         \
-                dpari_stride_copy(&d, t + 3 * SIZE, SIZE);                                         \
-                a += e;                                                                            \
-                b += g;                                                                            \
-                c += h;                                                                            \
-                d += i;                                                                            \
-                e = (a + b) + (c + d);                                                             \
-                if (some_nan(e != e)) {                                                            \
-                    break;                                                                         \
-                }                                                                                  \
-                dpari_stride_copy(t, &a, SIZE);                                                    \
-                dpari_stride_copy(t + SIZE, &b, SIZE);                                             \
-                dpari_stride_copy(t + 2 * SIZE, &c, SIZE);                                         \
-                dpari_stride_copy(t + 3 * SIZE, &d, SIZE);                                         \
-                wipe(f, vector) wipe(f + SIZE, vector) wipe(f + 2 * SIZE, vector)                  \
-                    wipe(f + 3 * SIZE, vector)                                                     \
-            }                                                                                      \
-            for (; end - f >= SIZE; t += SIZE, f += SIZE) {                                        \
-                dpari_stride_copy(&a, t, SIZE);                                                    \
-                dpari_stride_copy(&e, f, SIZE);                                                    \
-                a += e;                                                                            \
-                if (some_nan(a != a)) {                                                            \
-                    break;                                                                         \
-                }                                                                                  \
-                dpari_stride_copy(t, &a, SIZE);                                                    \
-                wipe(f, vector)                                                                    \
-            }                                                                                      \
-            for (; f < end; t += sizeof(type), f += sizeof(type)) {                                \
-                __VA_ARGS__                                                                        \
-            }                                                                                      \
-        }                                                                                          \
+/* A row, a pointer into each array, and where it ends; zero: what was read becomes 0. */
+typedef struct dpari_stride_sides {
+    unsigned char *t;
+    const unsigned char *f, *end;
+    int zero;
+} dpari_stride_sides;
+
+/* By `width` up to `end`: elements, or vectors. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
+                                               int32_t width, int32_t f64)
+{
+    for (; end - d->f >= width; d->t += width, d->f += width) {
+        if (width == 16) {
+            dpari_stride_sum_run(d->t, d->f, 0, 16, 1, f64);
+        } else if (f64) {
+            dpari_stride_sum_f64(d->t, d->f);
+        } else {
+            dpari_stride_sum_f32(d->t, d->f);
+        }
+        if (d->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(d->f), 0, width, 1);
+        }
     }
+}
 
-#define DPARI_STRIDE_KEEP(at, type)
-#define DPARI_STRIDE_DENSE_TWO(name, in, type, vector, some_nan, ...)                              \
-    DPARI_STRIDE_DENSE_SUM(name, in, type, vector, some_nan, DPARI_STRIDE_KEEP, __VA_ARGS__)       \
-    DPARI_STRIDE_DENSE_SUM(name##_clear, in, type, vector, some_nan, DPARI_STRIDE_ZERO,            \
-                           __VA_ARGS__ DPARI_STRIDE_ZERO(f, type))
+DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *d, int32_t f64)
+{
+    for (; d->end - d->f >= 64; d->t += 64, d->f += 64) {
+        const dpari_stride_u2 a =
+            dpari_stride_plus(dpari_stride_get(d->t, 16), dpari_stride_get(d->f, 16), f64);
+        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(d->t + 16, 16),
+                                                    dpari_stride_get(d->f + 16, 16), f64);
+        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(d->t + 32, 16),
+                                                    dpari_stride_get(d->f + 32, 16), f64);
+        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(d->t + 48, 16),
+                                                    dpari_stride_get(d->f + 48, 16), f64);
+        const dpari_stride_u2 all =
+            dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
+        if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+            break;
+        }
+        dpari_stride_put(d->t, a, 16);
+        dpari_stride_put(d->t + 16, b, 16);
+        dpari_stride_put(d->t + 32, c, 16);
+        dpari_stride_put(d->t + 48, e, 16);
+        if (d->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(d->f), 48, 16, 4);
+        }
+    }
+}
 
-DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f32, , float, dpari_stride_f4, DPARI_STRIDE_NARROW_NAN,
-                       DPARI_STRIDE_SUM_OF_F32)
-DPARI_STRIDE_DENSE_TWO(dpari_stride_dense_f64, , double, dpari_stride_d2, DPARI_STRIDE_NARROW_NAN,
-                       DPARI_STRIDE_SUM_OF_F64)
-#endif
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f32, DPARI_STRIDE_IN_WIDE, float, dpari_stride_f8,
-                       dpari_stride_wide_nan, DPARI_STRIDE_SUM_OF_F32)
-DPARI_STRIDE_DENSE_TWO(dpari_stride_wide_f64, DPARI_STRIDE_IN_WIDE, double, dpari_stride_d4,
-                       dpari_stride_wide_nan, DPARI_STRIDE_SUM_OF_F64)
+typedef double dpari_stride_d4 __attribute__((vector_size(32)));
+typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32_t f64)
+{
+    return f64 ? (dpari_stride_u4)((dpari_stride_d4)*x + (dpari_stride_d4)*y)
+               : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
+}
+
+/* The sum of the vectors at t and f. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
+{
+    dpari_stride_u4 x, y;
+    dpari_stride_copy(&x, t, 32);
+    dpari_stride_copy(&y, f, 32);
+    return dpari_stride_plus_wide(&x, &y, f64);
+}
+
+/* Of f64, one NaN for all. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    const dpari_stride_u4 all = {quiet, quiet, quiet, quiet};
+    const dpari_stride_u4 sum = dpari_stride_met_wide(t, f, 1);
+    const dpari_stride_u4 bad = (dpari_stride_u4)((dpari_stride_d4)sum != (dpari_stride_d4)sum);
+    return (sum & ~bad) | (all & bad);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE int dpari_stride_nan_wide(const dpari_stride_u4 *x,
+                                                                   int32_t f64)
+{
+    const dpari_stride_f8 mask =
+        f64 ? (dpari_stride_f8)((dpari_stride_d4)*x != (dpari_stride_d4)*x)
+            : (dpari_stride_f8)((dpari_stride_f8)*x != (dpari_stride_f8)*x);
+    return __builtin_expect(__builtin_ia32_movmskps256(mask) != 0, 0) != 0;
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *d,
+                                                                      int32_t f64)
+{
+    const dpari_stride_u4 zero = {0, 0, 0, 0};
+    unsigned char *read;
+    for (; d->end - d->f >= 128; d->t += 128, d->f += 128) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+        const dpari_stride_u4 b = dpari_stride_met_wide(d->t + 32, d->f + 32, f64);
+        const dpari_stride_u4 c = dpari_stride_met_wide(d->t + 64, d->f + 64, f64);
+        const dpari_stride_u4 e = dpari_stride_met_wide(d->t + 96, d->f + 96, f64);
+        const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
+        const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
+        const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
+        if (dpari_stride_nan_wide(&all, f64)) {
+            break;
+        }
+        dpari_stride_copy(d->t, &a, 32);
+        dpari_stride_copy(d->t + 32, &b, 32);
+        dpari_stride_copy(d->t + 64, &c, 32);
+        dpari_stride_copy(d->t + 96, &e, 32);
+        if (d->zero) {
+            read = dpari_stride_writable(d->f);
+            dpari_stride_copy(read, &zero, 32);
+            dpari_stride_copy(read + 32, &zero, 32);
+            dpari_stride_copy(read + 64, &zero, 32);
+            dpari_stride_copy(read + 96, &zero, 32);
+        }
+    }
+    for (; d->end - d->f >= 32; d->t += 32, d->f += 32) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+        if (dpari_stride_nan_wide(&a, f64)) {
+            break;
+        }
+        dpari_stride_copy(d->t, &a, 32);
+        if (d->zero) {
+            dpari_stride_copy(dpari_stride_writable(d->f), &zero, 32);
+        }
+    }
+}
 #endif
 
-#if DPARI_STRIDE_VECTOR
+/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
+                                                  int32_t width, int32_t f64)
+{
+    const uintptr_t first = (0 - (uintptr_t)d->t) % (uintptr_t)width;
+    d->end = d->f + bytes;
+    dpari_stride_dense_by(d, d->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *d, int32_t f64)
+{
+    dpari_stride_dense_by(d, d->end, 16, f64);
+    dpari_stride_dense_by(d, d->end, f64 ? 8 : 4, f64);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32_t f64)
+{
+    const int64_t bytes = k->n * (f64 ? 8 : 4);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    dpari_stride_sides d;
+    int64_t row;
+    d.zero = k->zeroes;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        d.t = to;
+        d.f = from;
+        dpari_stride_dense_begin(&d, bytes, 16, f64);
+        dpari_stride_dense_four(&d, f64);
+        dpari_stride_dense_end(&d, f64);
+    }
+}
+
+DPARI_APART void dpari_stride_dense_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_dense_of(k, 0);
+}
+
+DPARI_APART void dpari_stride_dense_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_dense_of(k, 1);
+}
+
+#if DPARI_STRIDE_WIDE
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *k,
+                                                                   int32_t f64, int zero)
+{
+    const int64_t bytes = k->n * (f64 ? 8 : 4);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    dpari_stride_sides d;
+    int64_t row;
+    d.zero = zero;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        d.t = to;
+        d.f = from;
+        dpari_stride_dense_begin(&d, bytes, 32, f64);
+        dpari_stride_dense_wide(&d, f64);
+        dpari_stride_dense_by(&d, d.end, f64 ? 8 : 4, f64);
+    }
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 0, 0);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 1, 0);
+}
+
+/* What was read becomes 0, if k->zeroes. */
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 0, k->zeroes);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 1, k->zeroes);
+}
+#endif
+
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
 /* NULL: there is none. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
 {
-    const int32_t f64 = s->to_type == DPAR_F64;
-    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
+    if (s->op != DPAR_SUM || (s->to_type != DPAR_F64 && s->to_type != DPAR_F32)) {
         return NULL;
     }
 #if DPARI_STRIDE_WIDE
     if (s->wide) {
-        if (clear) {
-            return f64 ? dpari_stride_wide_f64_clear : dpari_stride_wide_f32_clear;
+        if (s->clear) {
+            return s->to_type == DPAR_F64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
         }
-        return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
+        return s->to_type == DPAR_F64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
     }
 #endif
-    if (clear) {
-        return f64 ? dpari_stride_dense_f64_clear : dpari_stride_dense_f32_clear;
-    }
-    return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+    return s->to_type == DPAR_F64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
 /* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
@@ -696,29 +937,33 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
     dpari_stride_rows aside = *k;
     aside.to = room;
     aside.to_row = bytes;
-    aside.to_step = aside.from_step = bytes % 16 == 0 ? 16 : 8;
-    aside.n = bytes / aside.to_step;
-    (void)dpari_stride_move_and_clear(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
+    aside.zero = dpari_stride_writable(k->from);
+    aside.zero_row = k->from_row;
+    aside.run = bytes % 16 == 0 ? 16 : 8;
+    aside.to_step = aside.from_step = aside.zero_step = aside.run;
+    aside.n = bytes / aside.run;
+    dpari_stride_move(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
     aside = *k;
     aside.from = room;
     aside.from_row = bytes;
+    aside.zeroes = 0;
     add(&aside);
 }
 
 /* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
  * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
  * the rows are: 17.5 us, 15 so). */
-static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_dense_clear(const dpari_stride_rows *k, dpari_stride_loop *add,
+                                     int64_t size)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
-    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
+    const int64_t most = (int64_t)sizeof room / size;
     dpari_stride_rows some = *k;
     int64_t at, row, group;
     if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
         ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
             2 * DPARI_STRIDE_WITHIN) {
-        both(k);
+        add(k);
         return;
     }
     for (at = 0; at < k->n; at += some.n) {
@@ -737,27 +982,27 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
                                        some.from + some.rows * k->from_row)) {
                 some.rows = dpari_least(k->rows - row, some.rows + group);
             }
-            both(&some);
+            add(&some);
         }
     }
 }
 #endif
 
-/* 1: what was read is 0. */
+/* 1: what was read is 0, if it was to be. */
 static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
     const unsigned char *from = k->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
-    if (loop && s->clear) {
-        dpari_stride_dense_clear(s, k);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s);
+    if (loop && k->zeroes) {
+        dpari_stride_dense_clear(k, loop, dpar_type_bytes(s->to_type));
         return 1;
     }
     if (loop) {
         loop(k);
-        return 0;
+        return 1;
     }
 #endif
     for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
@@ -773,7 +1018,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Zeroes over what was read, which is still near. */
-static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
+static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
@@ -781,24 +1026,14 @@ static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
     int64_t at;
     z.from = zero;
     z.from_step = z.from_row = 0;
+    z.zeroes = 0;
     z.to_step = k->from_step;
     z.to_row = k->from_row;
     for (at = 0; at < run; at += z.run) {
         z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
-        z.to = (unsigned char *)(uintptr_t)(from + at);
-        dpari_stride_move(&z, dpari_stride_loop_of(z.run));
+        z.to = dpari_stride_writable(from + at);
+        dpari_stride_move(&z, z.run > 64 ? loop : dpari_stride_loop_of(z.run));
     }
-}
-
-DPARI_API void dpari_stride_ask_line(const unsigned char *t)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
-#elif defined(__GNUC__)
-    __builtin_prefetch(t, 1);
-#else
-    (void)t;
-#endif
 }
 
 static void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
@@ -818,12 +1053,28 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_ask_lines(k->to, k->rows * row);
     nearby.to = room;
     nearby.to_row = row;
-    if (s->clear) {
-        (void)dpari_stride_move_and_clear(&nearby, s->loop);
-    } else {
-        dpari_stride_move(&nearby, s->loop);
-    }
+    dpari_stride_move(&nearby, s->loop);
     dpari_stride_copy(k->to, room, k->rows * row);
+}
+
+/* The steps of k's two innermost dims, and what becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
+{
+    k->to_step = s->dim[0].to;
+    k->from_step = s->dim[0].from;
+    k->to_row = s->dim[1].to;
+    k->from_row = s->dim[1].from;
+    k->run = s->run;
+    k->zeroes = s->zeroes != 0;
+    if (s->beside != 0) {
+        k->zero = k->to + s->beside;
+        k->zero_step = k->to_step;
+        k->zero_row = k->to_row;
+    } else {
+        k->zero = dpari_stride_writable(k->from);
+        k->zero_step = k->from_step;
+        k->zero_row = k->from_row;
+    }
 }
 
 /* `rows` rows of n. */
@@ -831,30 +1082,18 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
                               int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
-    k.list = NULL;
     k.to = to;
     k.from = from;
     k.rows = rows;
     k.n = n;
-    k.to_step = s->dim[0].to;
-    k.from_step = s->dim[0].from;
-    k.to_row = s->dim[1].to;
-    k.from_row = s->dim[1].from;
-    k.run = s->run;
-    k.beside = s->beside;
+    dpari_stride_steps(s, &k);
     if (s->packs) {
         dpari_stride_pack(s, &k);
         return;
     }
-    if (s->beside != 0) {
-        dpari_stride_move_beside(&k, s->loop);
-        return;
-    }
-    if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
-        return;
-    }
     switch (s->loop) {
     case DPARI_STRIDE_DENSE:
+        k.zeroes = s->clear;
         if (dpari_stride_dense(s, &k)) {
             return;
         }
@@ -862,9 +1101,9 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
-    if (s->clear) {
-        dpari_stride_wipe(&k,
-                          s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type));
+    if (s->clear && s->zeroes == 0) {
+        dpari_stride_wipe(
+            &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
     }
 }
 
@@ -884,23 +1123,19 @@ static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t r
 
 /* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
  * where a walk is. */
-static void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                   const unsigned char *from, int64_t after, int64_t bytes)
+DPARI_APART void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                        const unsigned char *from, int64_t after, int64_t bytes)
 {
-#if defined(__GNUC__)
     const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
     const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
     at += s->back ? -after : after;
     for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
         if (s->ahead == DPARI_STRIDE_FROM) {
-            __builtin_prefetch(at);
+            dpari_stride_ask_to_read(at);
         } else {
             dpari_stride_ask_line(at);
         }
     }
-#else
-    (void)s, (void)to, (void)from, (void)after, (void)bytes;
-#endif
 }
 
 /* `rows` rows of each piece, `turn` elements of each at a time. */
@@ -963,7 +1198,7 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
     }
 }
 
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
@@ -994,62 +1229,83 @@ static int64_t dpari_stride_size(int64_t step)
 /* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
  * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
 #if DPARI_STRIDE_VECTOR
-#define DPARI_STRIDE_ROUND_ONE(type, ...)                                                          \
-    {                                                                                              \
-        type x, y;                                                                                 \
-        dpari_stride_copy(&x, low, sizeof x);                                                      \
-        dpari_stride_copy(&y, high, sizeof y);                                                     \
-        __VA_ARGS__                                                                                \
-        dpari_stride_copy(low, &x, sizeof x);                                                      \
-        dpari_stride_copy(high, &y, sizeof y);                                                     \
+DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
+                                                int32_t bytes, int32_t f64)
+{
+    const dpari_stride_u2 sum = dpari_stride_quiet(dpari_stride_met(low, high, bytes, f64), f64);
+    const uint32_t words[4] = {UINT32_MAX, bytes == 8 ? 0 : UINT32_MAX, 0, 0};
+    dpari_stride_u2 first;
+    dpari_stride_copy(&first, words, sizeof first);
+    dpari_stride_put(low, sum & ~first, bytes);
+    dpari_stride_put(high, sum & first, bytes);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
+{
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_round_one(low, high, bytes, f64);
+        }
     }
-#define DPARI_STRIDE_ROUND(name, in, type, ...)                                                    \
-    in static void name(const dpari_stride_pair *k)                                                \
-    {                                                                                              \
-        const int64_t n = k->n, step = k->to_step, next = k->next, to_b = k->to_b;                 \
-        int64_t row, i;                                                                            \
-        for (row = 0; row < k->rows; row++) {                                                      \
-            unsigned char *high = k->to + row * k->to_row;                                         \
-            unsigned char *low = (unsigned char *)(uintptr_t)k->from + row * k->to_row;            \
-            const int64_t soon = row + 1 < k->rows ? k->soon : k->least;                           \
-            for (i = 0; i < soon; i++, high += step, low += step) {                                \
-                dpari_stride_ask_line(high + next);                                                \
-                dpari_stride_ask_line(high + to_b + next);                                         \
-                DPARI_STRIDE_ROUND_ONE(type, __VA_ARGS__)                                          \
-            }                                                                                      \
-            for (; i < n; i++, high += step, low += step) {                                        \
-                DPARI_STRIDE_ROUND_ONE(type, __VA_ARGS__)                                          \
-            }                                                                                      \
-        }                                                                                          \
-    }
-#define DPARI_STRIDE_ROUND_VECTOR(name, in, vector, words, some_nan, quiet, ...)                   \
-    DPARI_STRIDE_ROUND(name, in, vector, const vector zero = {0};                                  \
-                       DPARI_STRIDE_ADD(vector, words, some_nan, quiet, x, y) y = zero;            \
-                       __VA_ARGS__)
-DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f64, , dpari_stride_d2, dpari_stride_u2,
-                          DPARI_STRIDE_NARROW_NAN, DPARI_STRIDE_QUIET_F64, y[0] = x[0];
-                          x[0] = 0;)
-DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f32_2, , dpari_stride_f4, dpari_stride_u2,
-                          DPARI_STRIDE_NARROW_NAN, DPARI_STRIDE_QUIET_F32, y[0] = x[0];
-                          y[1] = x[1]; x[0] = x[1] = 0;)
-DPARI_STRIDE_ROUND(dpari_stride_round_f32, , uint64_t, uint64_t mask;
-                   dpari_stride_copy(&mask, dpari_stride_first_f32, sizeof mask);
-                   x = dpari_stride_add_f2(x, y); y = x & mask; x &= ~mask;)
-#endif
+}
+
+DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 8, 0);
+}
+
+DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 0);
+}
+
+DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 1);
+}
+
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_ROUND_VECTOR(dpari_stride_round_f64_2, DPARI_STRIDE_IN_WIDE, dpari_stride_d4,
-                          dpari_stride_u4, dpari_stride_wide_nan, DPARI_STRIDE_QUIET_F64,
-                          y[0] = x[0];
-                          y[1] = x[1]; x[0] = x[1] = 0;)
+/* Two f64 from each side. */
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+{
+    const dpari_stride_u4 first = {UINT64_MAX, UINT64_MAX, 0, 0};
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
+            const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_copy(low, &of_low, 32);
+            dpari_stride_copy(high, &of_high, 32);
+        }
+    }
+}
+#endif
 #endif
 
 /* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
  * y overlap, in a block narrower than its two halos. */
 static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
-    const uintptr_t to = (uintptr_t)k->to, from = (uintptr_t)k->from;
+    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
     const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
-    if (k->to_step != k->from_step || k->to_row != k->from_row) {
+    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
         return 0;
     }
     if (from_b == to + step && to_b == from + step) {
@@ -1058,13 +1314,14 @@ static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
     if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
         return 0;
     }
-    k->from += k->from_b; /* b has the low halo: it goes first */
-    k->to += k->to_b;
+    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.to += k->to_b;
     k->from_b = -k->from_b;
     k->to_b = -k->to_b;
     return 1;
 }
 
+/* NULL: there is none. */
 static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
 {
 #if DPARI_STRIDE_VECTOR
@@ -1087,43 +1344,40 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
     return NULL;
 }
 
-static void dpari_stride_move_pair(const dpari_stride_pair *k, const dpari_stride *s)
+/* Of the loops that dpari_stride_pairs allows. */
+static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
+    const dpari_stride_pair r = *k; /* read here, not by each loop */
     if (k->round) {
         k->round(k);
         return;
     }
-    switch (s->loop) {
-#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
-    case DPARI_STRIDE_##id:                                                                        \
-        if (s->clear) {                                                                            \
-            dpari_stride_##name##_pair_clear(k);                                                   \
-        } else {                                                                                   \
-            dpari_stride_##name##_pair(k);                                                         \
-        }                                                                                          \
-        break;
-        DPARI_STRIDE_EACH_COPY(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+    switch (2 * loop + k->a.zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_both_of(&r, id, 0); break;                                           \
+    case 2 * id + 1: dpari_stride_both_of(&r, id, 1); break;
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default: break;
     }
 }
 
-static void dpari_stride_move_pair_beside(const dpari_stride_pair *k, const dpari_stride *s)
+static int dpari_stride_has_pair(int32_t loop)
 {
-    switch (s->loop) {
-#define DPARI_STRIDE_CASE(id, name, ...)                                                           \
-    case DPARI_STRIDE_##id: dpari_stride_##name##_pair_beside(k); break;
-        DPARI_STRIDE_EACH_SUM(DPARI_STRIDE_CASE)
+    switch (loop) {
+#define DPARI_STRIDE_CASE(id) case id:
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
-    default: (void)k; break;
+        return 1;
+    default: return 0;
     }
 }
 
 /* Is there a loop for both? Of short copies and of sums. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
-    const int copies = a->loop < DPARI_STRIDE_LONG, sums = dpari_stride_sums(a);
     int32_t d;
     for (d = 0; d < 2; d++) {
         if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
@@ -1132,22 +1386,8 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
     }
     return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
            a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
-           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) && (copies || sums);
-}
-
-/* Targets that are asked for in time: of rows that are short those of the next row. */
-static void dpari_stride_pair_next(dpari_stride_pair *k, const dpari_stride *a)
-{
-    const int64_t step = dpari_stride_size(k->to_step);
-    k->next = k->soon = k->least = 0;
-    if (a->asks && k->n <= DPARI_STRIDE_ROW) {
-        k->next = k->to_row;
-        k->soon = k->n;
-    } else if (a->asks || step >= DPARI_STRIDE_APART) {
-        k->next = DPARI_STRIDE_SOON * k->to_step;
-        k->soon = k->n;
-        k->least = k->n - DPARI_STRIDE_SOON;
-    }
+           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
+           dpari_stride_has_pair(a->loop);
 }
 
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
@@ -1159,26 +1399,27 @@ static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t
 /* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
  * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
  * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
-static void dpari_stride_pack_pair(const dpari_stride_pair *k, const dpari_stride *s)
+static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
-    const int64_t row = k->n * s->run, bytes = k->rows * row;
+    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
     const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
     dpari_stride_pair some = *k;
     int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
-    some.to = room[0];
+    some.a.to = room[0];
     some.to_b = DPARI_STRIDE_PACK;
-    dpari_stride_ask_both(k->to, k->to_b, asked);
-    for (at = 0; at < bytes; at += some.rows * row) {
+    some.soon = some.least = 0;
+    dpari_stride_ask_both(k->a.to, k->to_b, asked);
+    for (at = 0; at < bytes; at += some.a.rows * row) {
         const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
         const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
-        some.rows = part / row;
-        dpari_stride_move_pair(&some, s);
-        dpari_stride_ask_both(k->to + asked, k->to_b, soon - asked);
+        some.a.rows = part / row;
+        dpari_stride_move_pair(&some, loop);
+        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
         asked = soon;
-        dpari_stride_copy(k->to + at, room[0], part);
-        dpari_stride_copy(k->to + at + k->to_b, room[1], part);
-        some.from += some.rows * k->from_row;
+        dpari_stride_copy(k->a.to + at, room[0], part);
+        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
+        some.a.from += some.a.rows * k->a.from_row;
     }
 }
 
@@ -1187,24 +1428,51 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
 {
-    k->to = to[0];
-    k->from = from[0];
-    k->n = a->dim[0].count;
-    k->rows = a->dim[1].count;
-    k->to_step = a->dim[0].to;
-    k->from_step = a->dim[0].from;
-    k->to_row = a->dim[1].to;
-    k->from_row = a->dim[1].from;
+    k->a.to = to[0];
+    k->a.from = from[0];
+    k->a.n = a->dim[0].count;
+    k->a.rows = a->dim[1].count;
+    dpari_stride_steps(a, &k->a);
     k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
     k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
-    k->beside_a = a->beside;
-    k->beside_b = b->beside;
-    k->after = a->back ? -DPARI_STRIDE_AHEAD : DPARI_STRIDE_AHEAD;
-    k->run = a->run;
-    k->ahead = a->each > 0 ? a->ahead : 0;
-    k->every = dpari_most(1, DPARI_STRIDE_LINE / a->run);
-    k->round = a->clear && k->ahead == 0 ? dpari_stride_round_of(k, a) : NULL;
-    dpari_stride_pair_next(k, a);
+    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
+    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
+    k->next = k->soon = k->least = 0;
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+        k->next = k->a.to_row;
+        k->soon = k->a.n;
+    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
+        k->next = DPARI_STRIDE_SOON * k->a.to_step;
+        k->soon = k->a.n;
+        k->least = k->a.n - DPARI_STRIDE_SOON;
+    }
+}
+
+/* Both, some runs at a time, after those lines of another core's side that come later are asked
+ * for: some rows, or a part of one. */
+static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
+{
+    const dpari_stride_pair all = *k;
+    const int64_t most = dpari_most(1, DPARI_STRIDE_AHEAD / 2 / s->each);
+    const int64_t rows = dpari_most(1, most / all.a.n);
+    int64_t row, i;
+    for (row = 0; row < all.a.rows; row += k->a.rows) {
+        k->a.rows = dpari_least(rows, all.a.rows - row);
+        for (i = 0; i < all.a.n; i += k->a.n) {
+            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
+            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
+            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
+            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
+            k->a.n = dpari_least(most, all.a.n - i);
+            k->soon = all.soon - i;
+            k->least = least - i;
+            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_move_pair(k, s->loop);
+        }
+    }
 }
 
 /* Both, run by run in turns. 0: there is no such loop. */
@@ -1219,20 +1487,20 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
     dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
     dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
     if (a->asks) {
-        dpari_stride_ask(a, to[0], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
-        dpari_stride_ask(b, to[1], 1, dpari_least(k.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(a, to[0], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(b, to[1], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
     }
     if (a->packs) {
-        dpari_stride_pack_pair(&k, a);
-    } else if (a->beside != 0) {
-        dpari_stride_move_pair_beside(&k, a);
+        dpari_stride_pack_pair(&k, a->loop);
+    } else if (a->each > 0) {
+        dpari_stride_pair_ahead(a, &k);
     } else {
-        dpari_stride_move_pair(&k, a);
+        dpari_stride_move_pair(&k, a->loop);
     }
     return 1;
 }
 
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
@@ -1265,7 +1533,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 
 /* ---- lists ---- */
 
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
@@ -1297,32 +1565,28 @@ DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_
     return (int32_t)runs;
 }
 
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
 {
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
                                      int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;
-    k.list = list;
     k.to = (unsigned char *)to;
     k.from = (const unsigned char *)from;
+    k.zero = k.to;
+    k.zeroes = s->clear;
     k.n = n;
-    k.rows = 0;
-    k.to_step = k.from_step = k.to_row = k.from_row = 0;
+    k.rows = 1;
+    k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
     k.run = s->run;
-    k.beside = 0;
     for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
-        dpari_stride_ask_line(k.to + list[i].to);
+        dpari_stride_ask_line((const unsigned char *)to + list[i].to);
     }
-    if (s->clear) {
-        (void)dpari_stride_move_and_clear(&k, s->loop);
-    } else {
-        dpari_stride_move(&k, s->loop);
-    }
+    dpari_stride_move_list(&k, list, s->loop);
 }
 
 /* ---- preparing ---- */
@@ -1359,7 +1623,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 }
 
 /* Takes dim d out. */
-static void dpari_stride_drop(dpari_stride *s, int32_t d)
+DPARI_APART void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
         s->dim[d] = s->dim[d + 1];
@@ -1383,7 +1647,7 @@ static void dpari_stride_merge(dpari_stride *s)
 }
 
 /* A loop of two or three elements is none: better the next dim's. */
-static void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
         const dpari_stride_dim first = s->dim[d];
@@ -1481,7 +1745,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                       : dpari_stride_loop_of(s->run);
     } else {
         s->loop = dpari_stride_choose(s, together);
-        if (dpari_stride_sums(s)) {
+        if (dpari_stride_sums(s->loop)) {
             if (s->loop != DPARI_STRIDE_SUM_F32 && s->loop != DPARI_STRIDE_SUM_F64) {
                 dpari_stride_drop(s, 0);
             } else {
@@ -1489,9 +1753,10 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
             }
         }
     }
-    if (dpari_stride_sums(s) && !s->clear) {
+    if (dpari_stride_sums(s->loop) && !s->clear) {
         s->beside = p->beside * size;
     }
+    s->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
     if (s->loop == DPARI_STRIDE_DENSE) {
         dpari_stride_lengthen(s, 1);
     } else if (s->run <= 64) {
@@ -1526,7 +1791,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
@@ -1535,13 +1800,14 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     s->first = s->each = 0;
     s->simple = s->packs = 0;
     s->wide = p->wide;
-    s->beside = 0;
+    s->beside = s->zeroes = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
-    s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
-                     ? p->through
-                     : p->from_type;
+    s->through =
+        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+            ? p->through
+            : p->from_type;
     s->op = p->op;
     s->negate = p->negate;
     s->clear = p->clear;

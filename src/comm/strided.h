@@ -21,11 +21,11 @@ enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
 enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
 
-/* What is to be done; all zero is a copy of one f64. */
+/* What is to be done. Zero it and fill in what differs; types must be said. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way */
+    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
@@ -50,6 +50,7 @@ typedef struct dpari_stride {
     int32_t simple;      /* one call of the loop does it */
     int32_t wide;        /* by vectors of 32 bytes */
     int32_t packs;       /* by way of near memory to what another core has */
+    int32_t zeroes;      /* the loop makes what was read, or lies beside, 0 */
     int32_t op;          /* with the types that follow: of what is not just copied */
     int64_t part, turn;  /* rows, and elements or runs of each, at a time */
     int64_t first, each; /* bytes asked for ahead: at first, for each such element */
@@ -67,31 +68,31 @@ typedef struct dpari_stride_spot {
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
-DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
 /* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
  * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
  * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
 /* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
  * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list);
 /* Of two boxes that lists are made of: may they stand in one? */
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
                                      int64_t n, void *to, const void *from);
 
 /* The line at t is going to be written: asks for it. Touches nothing. */
-DPARI_API void dpari_stride_ask_line(const unsigned char *t);
+DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
 
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b);
 
 #endif

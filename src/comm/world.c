@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "world.h"
+#include "engine.h"
 #include "kernel.h"
-#include "shm.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 1 };
@@ -58,22 +58,6 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
     return what ? DPAR_E_ARG : DPAR_OK;
 }
 
-static dpar_status dpari_system_why(dpar_why *why, const char *what, int64_t bytes, int number)
-{
-    dpar_text t;
-    if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, what);
-        if (bytes > 0) {
-            dpar_text_int(&t, bytes);
-            dpar_text_put(&t, " bytes");
-        }
-        dpar_text_put(&t, ": ");
-        dpari_os_error(&t, number);
-    }
-    return DPAR_E_SYSTEM;
-}
-
 /* Maps `bytes`; where others must reach it, as a file. */
 static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
 {
@@ -123,7 +107,7 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
         }
     }
     if (number != 0) {
-        return dpari_system_why(why, "shared memory of ", begin + ranks * least, number);
+        return dpari_os_why(why, "shared memory of ", begin + ranks * least, number);
     }
     h = dpari_segment_head(s);
     h->version = DPARI_VERSION;
@@ -154,7 +138,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     struct stat about;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
-        return dpari_system_why(why, "the shared memory that was handed over", 0, errno);
+        return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
     }
     s->fd = fd;
     s->bytes = (int64_t)about.st_size;
@@ -232,7 +216,7 @@ static void dpari_ring_sleepers(dpari_world *w)
     }
 }
 
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
     if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
@@ -290,7 +274,7 @@ static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
     }
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
     if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
         DPARI_STORE(&w->rank[w->me].needs, -1);
@@ -343,7 +327,7 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
                     : w->sleepy ? DPARI_SPINS_SLEEPY
@@ -365,7 +349,7 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now)
     return (double)(dpari_beat(now) - beat) / 1000.0;
 }
 
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -396,7 +380,7 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
     dpari_rank_is_dead(s, rank, ending);
 }
 
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
     if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
@@ -410,15 +394,45 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
+DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
+{
+    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT) {
+        dpar_text_put(t, " has left");
+    } else if (ending < 0) {
+        dpar_text_put(t, " was killed by signal ");
+        dpar_text_int(t, -(int64_t)ending);
+    } else {
+        dpar_text_put(t, " has ended");
+        if (ending > 0) {
+            dpar_text_put(t, " with status ");
+            dpar_text_int(t, ending);
+        }
+    }
+}
+
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(t, r);
+}
+
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
 }
 
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
     const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
     if (w->threads) {
@@ -501,7 +515,7 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
     const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
     const dpari_used *u;
@@ -544,7 +558,6 @@ DPARI_API void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
-    dpari_p2p_close(w);
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     if (w->owns) {
         dpari_segment_close(&w->segment);
@@ -552,8 +565,8 @@ DPARI_API void dpari_world_close(dpari_world *w)
     dpari_os_unmap(w, (int64_t)sizeof *w);
 }
 
-static dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_options *options)
+DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                        const dpar_options *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -574,8 +587,7 @@ static dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->fresh = h->heap_begin + me * h->heap_bytes;
     w->probe = DPARI_PROBE + (uint64_t)me;
-    if (!w->used || dpari_p2p_open(w) != DPAR_OK) {
-        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    if (!w->used) {
         dpari_os_unmap(w, (int64_t)sizeof *w);
         return NULL;
     }
@@ -665,49 +677,12 @@ static void dpari_world_look(dpari_world *w)
     }
 }
 
-static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
+DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
 {
-    int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *rank;
-    dpari_shm *made = NULL;
-    dpar_status s;
-    if (!member) {
-        return DPAR_E_MEMORY;
-    }
-    rank = (int32_t *)(void *)(member + w->size);
-    for (int32_t i = 0; i < w->size; i++) {
-        member[i] = w->rank[i].member;
-        rank[i] = i;
-    }
-    s = dpari_shm_make(w, w->size, rank, member, w->me, 0, 0, &made);
-    dpari_os_unmap(member, bytes);
-    if (s == DPAR_OK) {
-        *comm = &made->comm;
-    }
-    return s;
-}
-
-DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                       const dpar_options *options, dpar_comm **comm, dpar_why *why)
-{
-    dpari_world *w = dpari_world_make(s, me, own, options);
-    dpari_rank *r = &dpari_segment_ranks(s)[me];
-    uint64_t member = 0;
-    int64_t none = 0;
-    dpar_status status = w ? dpari_member_make(w, &member, &none) : DPAR_E_MEMORY;
-    int number = w ? w->number : ENOMEM;
-    if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
-        status = DPAR_E_SYSTEM;
-        number = errno;
-    }
-    if (status != DPAR_OK) {
-        if (w) {
-            w->owns = 0;
-            dpari_world_close(w);
-        }
-        dpari_system_why(why, "joining: a rank's memory, or its lock", 0, number);
-        return status;
+    dpari_rank *r = &w->rank[w->me];
+    dpar_status status;
+    if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
+        return dpari_os_why(why, "joining: a rank's lock", 0, errno);
     }
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
@@ -717,11 +692,6 @@ DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32
     status = dpari_join_all(w, why);
     if (status == DPAR_OK) {
         dpari_world_look(w);
-        status = dpari_join_lists(w, comm);
-    }
-    if (status != DPAR_OK) {
-        w->owns = 0;
-        dpari_world_close(w);
     }
     return status;
 }
@@ -807,28 +777,6 @@ static const char *dpari_op_name(int32_t op)
     }
 }
 
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root)
-{
-    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
-    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
-    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
-    if (!message) {
-        dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
-    }
-    if (kind != DPAR_BARRIER) {
-        dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
-        dpar_text_put(t, dpar_type_name(type));
-    }
-    if (message) {
-        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
-    }
-}
-
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
@@ -871,4 +819,35 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpar_text_int(t, f->tag);
     }
     dpar_text_char(t, ')');
+}
+
+static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
+                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
+                                                       : " (in ");
+    dpari_flight_text(t, f);
+    if (f->comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpar_text_int(t, f->comm);
+    }
+    dpar_text_char(t, ')');
+}
+
+DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(t, &f);
+    } else {
+        dpar_text_put(t, " (it did nothing yet)");
+    }
+}
+
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(t, &f);
+    }
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
- * what each did last. Private: the floor of the shared-memory engine.
+ * what each did last. Private: the floor of the shared-memory engine, which group.h, coll.h, p2p.h
+ * and shm.h stand on.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
  * A `ref` names a byte of the mapping to all ranks (their addresses differ): its offset, 0 for
- * none. Where the ranks are threads a ref is the address itself, and all memory has one. */
+ * none. Where the ranks are threads a ref is the address itself, and all memory has one. What the
+ * refs that ranks leave for each other lead to is not the world's matter. */
 #ifndef DPARI_COMM_WORLD_H
 #define DPARI_COMM_WORLD_H
 
-#include "launch.h"
+#include "comm.h"
+#include "options.h"
 #include "os.h"
 
 enum {
@@ -18,10 +21,6 @@ enum {
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
 #define DPARI_PROBE UINT64_C(0x6470617270726f62)
-
-/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
- * other operation fits them. */
-enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
@@ -44,7 +43,7 @@ typedef struct dpari_rank {
     int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
     int32_t can_cma; /* may it read the others' memory? */
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
-    uint64_t member; /* ref of its part in the world's communicator */
+    uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
     char room_0[DPARI_LINE - 32];
     uint32_t bell;     /* it sleeps on this word */
@@ -81,81 +80,36 @@ typedef struct dpari_used {
 } dpari_used;
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
-struct dpari_shm;
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
     dpari_rank *rank;  /* of each */
-    uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
+    uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
     int32_t me, size;
-    int32_t threads;  /* ranks are threads of this process */
-    int32_t owns;     /* unmap the segment at the end */
-    int32_t crowded;  /* more ranks than cores */
-    int32_t dear;     /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;   /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t posted;   /* works under way */
-    uint32_t tests;   /* fruitless calls of dpar_test so far */
-    double looked;    /* when dpar_test last looked whether peers live */
-    int32_t lent;     /* dpar_launch closes it, not the user */
-    uint32_t highest; /* name of a communicator that this rank was in */
-    uint64_t seen;    /* what the last look at a wait's progress saw */
-    int32_t worked;   /* waits in a row that slept about as long as work lasts */
-    int32_t vain;     /* waits in a row that spun in vain */
-    int32_t blocker;  /* the world rank that the last unfinished step waits for; -1: several */
+    int32_t threads; /* ranks are threads of this process */
+    int32_t owns;    /* unmap the segment at the end */
+    int32_t crowded; /* more ranks than cores */
+    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
+    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t worked;  /* waits in a row that slept about as long as work lasts */
+    int32_t vain;    /* waits in a row that spun in vain */
     double timeout_s;
-    struct dpari_shm *comms; /* open communicators */
-    uint64_t spare;          /* ref of a member for the next communicator; 0: none */
-    void *p2p;               /* state of the channels */
-    dpari_used *used;        /* allocations in this rank's heap, ascending */
+    dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
-    int number;        /* error of the last allocation that failed */
-    int64_t fresh;     /* heap from here on was never given out */
-    uint64_t probe;    /* DPARI_PROBE + me */
-    uint32_t lock;     /* of all this, while there is a progress thread */
-    uint32_t progress; /* 1: there is one */
-    uint32_t waiting;  /* the user's thread is in a wait and makes progress itself */
-    pthread_t thread;
+    int number;       /* error of the last allocation that failed */
+    int64_t fresh;    /* heap from here on was never given out */
+    uint64_t probe;   /* DPARI_PROBE + me */
+    uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
-
-/* ---- segments and worlds ---- */
-
-/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a sentence. */
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_options *options, dpar_why *why);
-/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
- * size, magic and version before it looks at anything else. */
-DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-DPARI_API void dpari_segment_close(dpari_segment *s);
-
-/* Becomes rank `me` of the segment's world; returns when all ranks have come (E_TIMEOUT names the
- * missing, E_PEER a dead one). own: the segment is closed with the world. COLLECTIVE. */
-DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                       const dpar_options *options, dpar_comm **comm,
-                                       dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
- * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
-DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* Says that this rank leaves; ends its view of the world. */
-DPARI_API void dpari_world_close(dpari_world *w);
-/* The world behind a communicator of this engine; NULL for others. */
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
-/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
- * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
- * world. COLLECTIVE. Errors as dpar_all_reduce. */
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- memory ---- */
 
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 /* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
  * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* 0 where [at, at + bytes) is not memory that all can reach. */
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -175,22 +129,59 @@ typedef struct dpari_wait {
     uint32_t bell;
     double began; /* 0: not yet slow */
 } dpari_wait;
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
-/* Seconds since a beat of dpari_rank. */
-DPARI_API double dpari_beat_age(uint32_t beat, double now);
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs);
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+
+/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
+ * until that is known. */
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+
+/* ---- of this header's own modules ---- */
+
+/* Segments and worlds. */
+
+/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
+ * E_SYSTEM with a sentence. */
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                         const dpar_options *options, dpar_why *why);
+/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
+ * size, magic and version before it looks at anything else. */
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_API void dpari_segment_close(dpari_segment *s);
+
+/* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
+ * closed with it. */
+DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                        const dpar_options *options);
+/* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
+ * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
+ * one, E_SYSTEM). COLLECTIVE. */
+DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
+ * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Says that this rank leaves; ends its view of the world. */
+DPARI_API void dpari_world_close(dpari_world *w);
+
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+
+/* Seconds since a beat of dpari_rank. */
+DPARI_API double dpari_beat_age(uint32_t beat, double now);
+
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 
-/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
-
-/* ---- flight recorder ---- */
+/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
+ * until that is known. */
+DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
@@ -204,9 +195,9 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
- * say it. */
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root);
+/* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
+DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last one that failed, if one did. */
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 
 #endif

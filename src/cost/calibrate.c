@@ -2,6 +2,7 @@
 #include "calibrate.h"
 
 #include "../base/real.h"
+#include "terms.h"
 
 /* A share or a time: the range in which a constant still means something. */
 static double dpari_cal_clip(int32_t which, double v)
@@ -40,7 +41,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         job.work = rows[i].work;
         job.cluster = &machine;
         job.recipe = rows[i].recipe;
-        dpar_step_of(&job, &rows[i].strategy, &t);
+        dpari_step_of(&job, &rows[i].strategy, &t);
         ratio = t.total / rows[i].seconds;
         weights += rows[i].weight;
         sum +=
@@ -115,8 +116,9 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
     }
 }
 
-DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
-                                    uint32_t which, double *mean_error, dpar_why *why)
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why)
 {
     dpar_calibration fit = *cal;
     double factor = 1.5, best;

@@ -24,7 +24,8 @@ typedef struct dpar_measurement {
  * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
  * and finite, or no constants; *cal is written only on success. Never judge with rows that were
  * used here. */
-DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
-                                    uint32_t which, double *mean_error, dpar_why *why);
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "../base/arith.h"
 #include "../base/text.h"
+#include "inner.h"
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
@@ -179,7 +180,7 @@ DPAR_API const char *dpar_calibration_name(int32_t which)
     return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
 }
 
-DPAR_API int32_t dpar_calibration_find(const char *name, size_t length)
+static int32_t dpari_calibration_find(const char *name, size_t length)
 {
     int32_t i;
     for (i = 0; i < DPAR_CALS; i++) {
@@ -201,7 +202,8 @@ static double dpari_cal_unit(int32_t which)
 }
 
 /* Which of them measurements set (bits by DPAR_CAL_*): taken for good to 10 %, about as far as the
- * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibrate fits them.
+ * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
+ * them.
  */
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
@@ -212,7 +214,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     0};
 
-DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation)
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
     int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
@@ -323,11 +325,6 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
     return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
 }
 
-DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why)
-{
-    return dpari_gpu_slice(gpu, name, dpari_length(name), why);
-}
-
 /* The chip's row; -1 when it is none. */
 static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 {
@@ -347,7 +344,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
-    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpar_calibration_init(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     c->nodes = nodes;
     c->gpus_per_node = per_node;
@@ -397,7 +394,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
-DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
 {
     return dpari_cluster_slice(c, name, dpari_length(name), why);
 }
@@ -502,7 +499,7 @@ static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t
         dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
         return DPAR_OK;
     }
-    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpar_calibration_init(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     dpari_cluster_transport(c, dpari_machine[machine].transport);
     return DPAR_OK;
@@ -567,7 +564,7 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
     while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
         key++;
     }
-    cal = dpar_calibration_find(s, k);
+    cal = dpari_calibration_find(s, k);
     if (key == DPARI_KEYS && cal < 0) {
         return dpari_cluster_no_key(s, k, why);
     }
@@ -753,8 +750,8 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
+                                       dpar_why *why)
 {
     dpar_cluster c;
     dpar_status st;
@@ -765,7 +762,7 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
         st = dpari_cluster_read(&c, text, bytes, 1, why);
     }
     if (st == DPAR_OK) {
-        st = dpar_cluster_check(&c, why);
+        st = dpari_cluster_check(&c, why);
     }
     if (st == DPAR_OK) {
         *cluster = c;
@@ -784,11 +781,6 @@ static int dpari_positive(double v, double limit)
 static int dpari_not_negative(double v)
 {
     return v >= 0.0 && v <= 1e18;
-}
-
-DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
-{
-    return c->nodes * c->gpus_per_node;
 }
 
 static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
@@ -820,7 +812,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
@@ -852,7 +844,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
         return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
     }
     if (c->gpus_per_node < 1) {
-        return dpar_cluster_check(c, why);
+        return dpari_cluster_check(c, why);
     }
     if (gpus < c->gpus_per_node) {
         int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
@@ -865,7 +857,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
     } else {
         sized.nodes = gpus / c->gpus_per_node;
     }
-    st = dpar_cluster_check(&sized, why);
+    st = dpari_cluster_check(&sized, why);
     if (st == DPAR_OK) {
         *c = sized;
     }

@@ -74,18 +74,18 @@ typedef struct dpar_cluster {
     char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
-/* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the
- * end); not case-sensitive. E_UNKNOWN names the nearest. */
-DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why);
-DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why);
-DPAR_API const char *dpar_gpu_name(int32_t index);
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
+/* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
+ * the machine "1:NAME" (dpar_cluster_read). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
+DPAR_API const char *dpar_gpu_name(int32_t index);
 
 /* The default constants of a generation, with source, date and error bars. */
-DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation);
-/* "gemm", "attention", "hbm", "launch_us", "link_share", ... and back; NULL / -1 unknown. */
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
+/* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
+ * for a number that is none. */
 DPAR_API const char *dpar_calibration_name(int32_t which);
-DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
 
 /* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
  * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
@@ -97,18 +97,12 @@ DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
  * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
  * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
  * sentence; *c is written only on success. */
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
-                                        dpar_why *why);
-
-/* Is the description usable? Every number positive where it must be, none NaN. */
-DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+                                       dpar_why *why);
 
 /* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
  * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
  * machine without NICs. *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
-
-/* nodes * gpus_per_node. */
-DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c);
 
 #endif

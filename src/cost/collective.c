@@ -2,187 +2,24 @@
 #include "collective.h"
 
 #include "../base/real.h"
-
-DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
-{
-    static const char name[DPAR_ALGS][20] = {
-        "ring",  "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
-        "bruck", "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
-        "tree",  "in-switch",          "dissemination",     "hierarchical"};
-    return algorithm >= 0 && algorithm < DPAR_ALGS ? name[algorithm] : "?";
-}
-
-DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps)
-{
-    return n > 1 && Bps > 0.0 ? 2.0 * (n - 1.0) / n * bytes / Bps : 0.0;
-}
-
-DPAR_API double dpar_bus_factor(int32_t kind, int32_t n)
-{
-    double p = n;
-    if (n < 2) {
-        return 1.0;
-    }
-    switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (p - 1.0) / p;
-    case DPAR_ALL_GATHER:
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_GATHER:
-    case DPAR_SCATTER: return (p - 1.0) / p;
-    default: return 1.0;
-    }
-}
-
-/* ---- textbook ------------------------------------------------------------------------------- */
-
-/* The terms every formula is made of. n = bytes, p = ranks, lg = log2 p. */
-typedef struct dpari_terms {
-    double p, lg, up, down; /* log2, rounded up and down */
-    double n, alpha, beta, gamma;
-    int32_t power; /* p is a power of two */
-} dpari_terms;
-
-static double dpari_all_reduce_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_DOUBLING: return t->up * (t->alpha + t->n * (t->beta + t->gamma));
-    case DPAR_ALG_RABENSEIFNER:
-        return t->power
-                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
-                   : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
-                         t->n * (1.0 + part) * t->gamma;
-    case DPAR_ALG_RING:
-        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma;
-    case DPAR_ALG_TREE: return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
-    case DPAR_ALG_IN_SWITCH: return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
-    default: return -1.0;
-    }
-}
-
-static double dpari_gather_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->power ? t->lg * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_ALG_BRUCK: return t->up * t->alpha + t->n * part * t->beta;
-    default: return -1.0;
-    }
-}
-
-static double dpari_scatter_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p, both = t->beta + t->gamma;
-    switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_HALVING:
-        return t->power ? t->lg * t->alpha + t->n * part * both
-                        : (t->down + 2.0) * t->alpha + t->n * (1.0 + part) * both;
-    case DPAR_ALG_PAIRWISE:
-    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * both;
-    case DPAR_ALG_RECURSIVE_DOUBLING: return t->lg * t->alpha + t->n * (t->lg - part) * both;
-    default: return -1.0;
-    }
-}
-
-static double dpari_broadcast_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p, k;
-    switch (algorithm) {
-    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta);
-    case DPAR_ALG_SCATTER_DOUBLING: return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
-    case DPAR_ALG_SCATTER_RING:
-        return (t->lg + t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta;
-    case DPAR_ALG_CHAIN: /* the best number of pieces */
-        k = t->alpha > 0.0 ? dpari_sqrt((t->p - 2.0) * t->n * t->beta / t->alpha) : 1e9;
-        k = k < 1.0 ? 1.0 : k;
-        return (t->p - 2.0 + k) * (t->alpha + t->n / k * t->beta);
-    default: return -1.0;
-    }
-}
-
-static double dpari_reduce_textbook(int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (algorithm) {
-    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
-    case DPAR_ALG_RABENSEIFNER:
-        return t->power
-                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
-                   : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
-                         t->n * (1.0 + part) * t->gamma;
-    default: return -1.0;
-    }
-}
-
-static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms *t)
-{
-    double part = (t->p - 1.0) / t->p;
-    switch (kind) {
-    case DPAR_ALL_REDUCE: return dpari_all_reduce_textbook(algorithm, t);
-    case DPAR_ALL_GATHER: return dpari_gather_textbook(algorithm, t);
-    case DPAR_REDUCE_SCATTER: return dpari_scatter_textbook(algorithm, t);
-    case DPAR_BROADCAST: return dpari_broadcast_textbook(algorithm, t);
-    case DPAR_REDUCE: return dpari_reduce_textbook(algorithm, t);
-    case DPAR_ALL_TO_ALL:
-        return algorithm == DPAR_ALG_PAIRWISE ? (t->p - 1.0) * t->alpha + t->n * part * t->beta
-               : algorithm == DPAR_ALG_BRUCK  ? t->lg * t->alpha + 0.5 * t->n * t->lg * t->beta
-                                              : -1.0;
-    case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return algorithm == DPAR_ALG_BINOMIAL ? t->up * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_SEND_RECV: return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
-    default: return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
-    }
-}
-
-DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta, double gamma,
-                                              double *seconds)
-{
-    dpari_terms t;
-    double s;
-    if (n < 1 || kind < 0 || kind >= DPAR_COLLECTIVES || !(bytes >= 0.0) || !(alpha >= 0.0) ||
-        !(beta >= 0.0) || !(gamma >= 0.0)) {
-        return DPAR_E_ARG;
-    }
-    t.p = n;
-    t.lg = dpari_log2(n);
-    t.up = dpari_ceil_log2(n);
-    t.power = ((int32_t)1 << (n > 1 ? dpari_ceil_log2(n) : 0)) == n;
-    t.down = t.power ? t.up : t.up - 1.0;
-    t.n = bytes;
-    t.alpha = alpha;
-    t.beta = beta;
-    t.gamma = gamma;
-    s = dpari_textbook(kind, algorithm, &t);
-    if (s < 0.0) {
-        return DPAR_E_UNKNOWN;
-    }
-    *seconds = n == 1 ? 0.0 : s;
-    return DPAR_OK;
-}
+#include "inner.h"
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride)
+DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride)
 {
-    dpar_group g;
     int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
-    g.size = n > 0 ? n : 1;
-    span = (int64_t)g.size * apart;
-    g.per_node = apart >= node ? 1 : (int32_t)dpari_least(g.size, dpari_most(1, node / apart));
-    if (dpar_cluster_gpus(c) <= node) {
-        g.per_node = g.size; /* one node holds everything */
-    } else if (g.per_node == g.size && g.size > 1 && node % span != 0) {
-        g.per_node = (g.size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
+    g->size = n > 0 ? n : 1;
+    span = (int64_t)g->size * apart;
+    g->per_node = apart >= node ? 1 : (int32_t)dpari_least(g->size, dpari_most(1, node / apart));
+    if (dpari_cluster_gpus(c) <= node) {
+        g->per_node = g->size; /* one node holds everything */
+    } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
+        g->per_node = (g->size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
     }
-    g.nodes = (int32_t)dpari_ceil_div(g.size, g.per_node);
-    g.sharing = (int32_t)dpari_most(1, node / g.per_node);
-    return g;
+    g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
+    g->sharing = (int32_t)dpari_most(1, node / g->per_node);
 }
 
 /* ---- the predictor -------------------------------------------------------------------------- */
@@ -445,12 +282,12 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
-DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost)
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind < 0 || kind >= DPAR_COLLECTIVES ||
+    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
         !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }
@@ -471,202 +308,4 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
     } else {
         dpari_across(c, g, kind, bytes, cost);
     }
-}
-
-/* ---- NCCL's tuner --------------------------------------------------------------------------- */
-
-enum {
-    DPARI_TREE,
-    DPARI_RING,
-    DPARI_DIRECT, /* CollNet: SHARP between nodes, every rank of a node at once */
-    DPARI_COLLNET_CHAIN,
-    DPARI_NVLS,
-    DPARI_NVLS_TREE,
-    DPARI_PAT,
-    DPARI_TUNED
-};
-enum { DPARI_LL, DPARI_LL128, DPARI_SIMPLE, DPARI_PROTOCOLS };
-
-/* NCCL 2.30, src/graph/tuning.cc (5067397, 2026-06), by algorithm and protocol, us: base; a hop
- * over NVLink, PCI, the network. */
-static const float dpari_nccl_base[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {6.8f, 14, 8.4f}, {6.6f, 14, 8.4f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {8, 8, 8}};
-static const float dpari_nccl_nvlink[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {0.6f, 1.25f, 4}, {0.6f, 1.9f, 3.4f}, {0, 0, 3.7f}, {0, 0, 2.8f},
-    {0, 0, 25},       {0, 0, 25},         {0, 0, 4}};
-static const float dpari_nccl_pci[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {1, 1.9f, 4}, {1, 2.5f, 5.7f}, {0, 0, 3.7f}, {0, 0, 2.8f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 4}};
-static const float dpari_nccl_net[DPARI_TUNED][DPARI_PROTOCOLS] = {
-    {5, 8.5f, 14}, {2.7f, 4, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9f}, {0, 0, 14}};
-/* GB/s caps on 1, 2 and more nodes for Volta, Ampere, Hopper, Blackwell: LL in all, the others a
- * channel. Across nodes LL's row is the processor's: Ampere's stands for AMD, Volta's for Intel. */
-static const float dpari_nccl_ll[4][3] = {
-    {39, 39, 20.4f}, {87.7f, 22.5f, 19}, {141, 45, 35}, {282, 90, 70}};
-static const float dpari_nccl_ring128[4][3] = {
-    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 36.7f}, {40, 40, 40}};
-static const float dpari_nccl_tree128[4][3] = {
-    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 29}, {55.6f, 31.67f, 20}};
-static const float dpari_nccl_tree[4][3] = {
-    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
-static const float dpari_nccl_nvls_tree[4][3] = {
-    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {0, 57.7f, 45.5f}, {0, 96, 80}};
-/* Tree's correction for 64 B * 2^i. */
-static const float dpari_nccl_correct[3][24] = {
-    {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
-     .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1,   1,   1,   1,   1},
-    {1,   1,   1,   1,   1,   .9f, .8f, .8f, .8f, .7f, .6f, .6f,
-     .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1,   1,   1},
-    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f,
-     .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
-
-/* The machine as the tuner sees it. */
-typedef struct dpari_tuner {
-    const dpar_group *g;
-    int32_t generation, column; /* rows and columns of the caps */
-    int32_t pci, kind;
-    double channels, bus; /* GB/s */
-    double steps;         /* of a ring */
-    double bytes;
-} dpari_tuner;
-
-/* What the tuner assumes of a link: 12 GB/s for PCI and for 100 Gb/s of network, and about 0.8 of
- * NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
-static void dpari_tuner_init(dpari_tuner *t, const dpar_cluster *c, const dpar_group *g,
-                             int32_t kind, double bytes)
-{
-    static const float one[4] = {20, 20, 20.6f, 40.1f};
-    double link = t->generation == 3 ? 50e9 : 25e9, n = g->size;
-    t->g = g;
-    t->kind = kind;
-    t->bytes = bytes;
-    t->column = g->nodes <= 2 ? g->nodes - 1 : 2;
-    t->pci = c->link_Bps <= 1.1 * c->gpu.pcie_Bps;
-    t->channels = t->pci ? 1.0 : (double)(int32_t)(c->link_Bps / link + 0.5);
-    t->bus = t->pci ? 12.0 : t->channels * (double)one[t->generation];
-    if (g->nodes > 1) {
-        t->bus = dpari_leastf(t->bus, c->nics * c->nic_Bps * 0.96e-9);
-    }
-    t->steps = kind == DPAR_ALL_REDUCE                                  ? 2.0 * (n - 1.0)
-               : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
-                                                                        : n;
-}
-
-/* Does NCCL have this combination here? */
-static int dpari_tuner_has(const dpari_tuner *t, const dpar_cluster *c, int32_t a, int32_t p)
-{
-    int reduce = t->kind == DPAR_ALL_REDUCE, across = t->g->nodes > 1;
-    int gather = t->kind == DPAR_ALL_GATHER || t->kind == DPAR_REDUCE_SCATTER;
-    int nvls = c->link_reduces && t->generation >= 2 && t->g->per_node > 2;
-    switch (a) {
-    case DPARI_RING: return 1;
-    case DPARI_TREE: return reduce;
-    case DPARI_NVLS:
-        return p == DPARI_SIMPLE && nvls && (reduce || gather) && (!across || c->net_reduces);
-    case DPARI_NVLS_TREE: return p == DPARI_SIMPLE && nvls && reduce && across;
-    case DPARI_PAT: return p == DPARI_SIMPLE && gather && across && t->g->per_node == 1;
-    default: return p == DPARI_SIMPLE && reduce && across && c->net_reduces;
-    }
-}
-
-/* GB/s of the bus: caps, then what each protocol and algorithm leaves of it. */
-static double dpari_tuner_bus(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    int32_t row = t->generation, col = t->column, across = t->g->nodes > 1;
-    double bus = t->bus, ch = t->channels, per = t->g->per_node;
-    double ll = (double)dpari_nccl_ll[across ? (row > 1 ? 1 : row) : row][col];
-    switch (a) {
-    case DPARI_RING:
-        return p == DPARI_LL ? dpari_leastf(ll, 0.5 * bus)
-               : p == DPARI_LL128
-                   ? dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_ring128[row][col])
-                   : bus;
-    case DPARI_TREE:
-        return 0.85 * (p == DPARI_LL ? dpari_leastf(bus / 3.8, ll)
-                       : p == DPARI_LL128
-                           ? dpari_leastf(bus * (across ? 120.0 / 128.0 : 7.0 / 9.0),
-                                          ch * (double)dpari_nccl_tree128[row][col])
-                           : dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_tree[row][col]));
-    case DPARI_NVLS:
-    case DPARI_NVLS_TREE:
-        if (across) {
-            bus *= a == DPARI_NVLS_TREE && t->g->nodes <= 2 ? 2.0 : 1.0;
-            return dpari_leastf(bus, ch * (double)dpari_nccl_nvls_tree[row][col]);
-        }
-        bus *= (row == 2 ? 0.85 : 0.74) * (ch - 1.0) / ch;
-        return bus * (t->kind == DPAR_ALL_REDUCE ? 2.0 : (per - 1.0) / per);
-    case DPARI_PAT: return 0.75 * bus;
-    default: return bus;
-    }
-}
-
-static double dpari_tuner_latency(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    double n = t->g->size, nodes = t->g->nodes, per = t->g->per_node;
-    double link = (double)(t->pci ? dpari_nccl_pci : dpari_nccl_nvlink)[a][p];
-    double net = (double)dpari_nccl_net[t->g->per_node == 1 ? DPARI_TREE : a][p];
-    double crossing = (t->kind == DPAR_ALL_REDUCE ? 2.0 : 1.0) * (nodes - 1.0);
-    double us = (double)dpari_nccl_base[a][p];
-    switch (a) {
-    case DPARI_TREE: return us + 2.0 * ((n / nodes - 1.0) * link + dpari_log2(nodes) * net);
-    case DPARI_DIRECT:
-        return us + 2.0 * (dpari_leastf(1.0, per - 1.0) * link + (per - 1.0) * 0.4) + net;
-    case DPARI_COLLNET_CHAIN: return us + 2.0 * (per - 1.0) * link + net;
-    case DPARI_NVLS: return us + link + (t->g->nodes > 1 ? net : 0.0);
-    case DPARI_NVLS_TREE: return us + link + 2.0 * dpari_log2(nodes) * net;
-    case DPARI_PAT: return us + dpari_log2(nodes) * net / 3.5 + 2.8 * n;
-    default: break;
-    }
-    if (t->g->nodes > 1) { /* the network's own overhead: 1 us, three times under simple */
-        link = dpari_mostf(link, p == DPARI_SIMPLE ? 3.0 : 1.0);
-    }
-    us += (t->steps - crossing) * link + crossing * net;
-    return p == DPARI_SIMPLE && t->g->nodes > 1 && t->kind == DPAR_ALL_REDUCE &&
-                   t->bytes / (t->channels * n) >= 64.0
-               ? us * (t->generation == 0 ? 1.9 : 1.4)
-               : us;
-}
-
-static double dpari_tuner_time(const dpari_tuner *t, int32_t a, int32_t p)
-{
-    double rate = dpari_tuner_bus(t, a, p), size = t->bytes / 64.0;
-    int32_t i = 0;
-    rate *= a == DPARI_RING || a == DPARI_NVLS ? t->g->size / t->steps : 0.5;
-    while (i < 24 && size >= 2.0) {
-        size *= 0.5;
-        i++;
-    }
-    if (a == DPARI_TREE && i < 24) {
-        rate *= (double)dpari_nccl_correct[p][i];
-    }
-    return dpari_tuner_latency(t, a, p) * 1e-6 + t->bytes / (rate * 1e9);
-}
-
-DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                     double bytes, double *seconds, const char **algorithm,
-                                     const char **protocol)
-{
-    static const char name[DPARI_TUNED][16] = {
-        "tree", "ring", "collnet-direct", "collnet-chain", "nvls", "nvls-tree", "pat"};
-    static const char proto[DPARI_PROTOCOLS][8] = {"LL", "LL128", "simple"};
-    dpari_tuner t;
-    int32_t a, p;
-    double best = -1.0;
-    t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
-    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) || kind < 0 ||
-        (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
-        return DPAR_E_UNKNOWN;
-    }
-    dpari_tuner_init(&t, c, g, kind, bytes);
-    for (a = 0; a < DPARI_TUNED; a++) {
-        for (p = 0; p < DPARI_PROTOCOLS; p++) {
-            double s = dpari_tuner_has(&t, c, a, p) ? dpari_tuner_time(&t, a, p) : -1.0;
-            if (s >= 0.0 && (best < 0.0 || s < best)) {
-                best = s;
-                *algorithm = name[a];
-                *protocol = proto[p];
-            }
-        }
-    }
-    *seconds = best;
-    return DPAR_OK;
 }

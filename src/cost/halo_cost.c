@@ -2,16 +2,15 @@
 #include "halo_cost.h"
 
 #include "../base/arith.h"
+#include "../index/inner.h"
 
-DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
-    dpar_halo_rates r;
-    r.copy_Bps = 20e9;
-    r.run_s = 3e-9;
-    r.peer_s = 0.75e-6;
-    r.message_s = 2e-6;
-    r.nic_Bps = 25e9;
-    return r;
+    rates->copy_Bps = 20e9;
+    rates->run_s = 3e-9;
+    rates->peer_s = 0.75e-6;
+    rates->message_s = 2e-6;
+    rates->nic_Bps = 25e9;
 }
 
 static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
@@ -29,7 +28,7 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          "dims 1 to 6",
                          j->ranks, j->per_node, j->dims, j->bytes);
     }
-    if (dpar_stencil_axes(j->shape, 1) == 0) {
+    if (dpari_stencil_axes(j->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
                          0, 0);
     }
@@ -132,7 +131,7 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
         for (d = 0; d < j->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
+        if (sides > 0 && sides <= dpari_stencil_axes(j->shape, j->dims)) {
             dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
         }
         for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
@@ -226,8 +225,10 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo
 DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                          dpar_halo_grid *grid, dpar_why *why)
 {
-    const dpar_halo_rates usual = dpar_halo_rates_default();
-    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
+    dpar_halo_rates usual;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
     s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
     if (s == DPAR_OK) {
         dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
@@ -292,16 +293,19 @@ static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates 
 DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                            dpar_halo_grid *grid, dpar_why *why)
 {
-    const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
+    dpar_halo_rates usual;
+    const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_grid best;
-    dpar_status s = dpari_halo_job_check(job, r, grid, why);
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, r, grid, why);
     if (s != DPAR_OK) {
         return s;
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
-    while (dpar_grid_next(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+    while (dpari_cart_next_parts(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
         int fits = 1;
         for (d = 0; d < job->dims; d++) {
             fits = fits && parts[d] <= job->cells[d];

@@ -17,7 +17,7 @@ typedef struct dpar_halo_rates {
 } dpar_halo_rates;
 
 /* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. */
-DPAR_API dpar_halo_rates dpar_halo_rates_default(void);
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* The exchange. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {

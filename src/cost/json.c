@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "json.h"
 
-#include "../base/arith.h"
 #include "../base/text.h"
 
 /* What may come next. */
@@ -14,7 +13,7 @@ enum {
     DPARI_JSON_NOTHING      /* after the outermost value */
 };
 
-DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
+DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
 {
     dpari_zero(j, sizeof(*j));
     j->text = text;
@@ -22,7 +21,7 @@ DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
     j->expect = DPARI_JSON_VALUE;
 }
 
-static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char *what)
+static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
 {
     int64_t line = 1, column = 1;
     size_t i;
@@ -34,7 +33,7 @@ static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char
                           line, column, 0, 0);
 }
 
-static void dpari_json_blanks(dpar_json *j)
+static void dpari_json_blanks(dpari_json *j)
 {
     while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
                                 j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
@@ -48,7 +47,7 @@ static int dpari_json_hex(char c)
 }
 
 /* At a backslash: the length of the escape, 0 when it is none. */
-static size_t dpari_json_escape(const dpar_json *j)
+static size_t dpari_json_escape(const dpari_json *j)
 {
     size_t i;
     char c;
@@ -69,7 +68,7 @@ static size_t dpari_json_escape(const dpar_json *j)
 }
 
 /* At the opening quote; leaves `at` behind the closing one. */
-static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dpar_why *why)
+static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
     size_t start = ++j->at;
     while (j->at < j->bytes && j->text[j->at] != '"') {
@@ -95,7 +94,7 @@ static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dp
     return DPAR_OK;
 }
 
-static size_t dpari_json_digits(const dpar_json *j, size_t at)
+static size_t dpari_json_digits(const dpari_json *j, size_t at)
 {
     size_t n = 0;
     while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
@@ -104,7 +103,7 @@ static size_t dpari_json_digits(const dpar_json *j, size_t at)
     return n;
 }
 
-static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
     if (n == 0 || (n > 1 && j->text[at] == '0')) {
@@ -127,20 +126,20 @@ static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_wh
         }
         at += n;
     }
-    item->kind = DPAR_JSON_NUMBER;
+    item->kind = DPARI_JSON_NUMBER;
     (void)dpar_text_read(j->text + start, at - start, &item->number);
     j->at = at;
     return DPAR_OK;
 }
 
-static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     static const char word[3][8] = {"true", "false", "null"};
     int32_t i;
     for (i = 0; i < 3; i++) {
         size_t n = dpari_length(word[i]);
         if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
-            item->kind = DPAR_JSON_TRUE + i;
+            item->kind = DPARI_JSON_TRUE + i;
             j->at += n;
             return DPAR_OK;
         }
@@ -148,18 +147,18 @@ static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why 
     return dpari_json_fail(j, why, "a value was expected");
 }
 
-static void dpari_json_after_value(dpar_json *j)
+static void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
 
-static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     int object = j->text[j->at] == '{';
     if (j->depth >= 64) {
         return dpari_json_fail(j, why, "nested more than 64 deep");
     }
-    item->kind = object ? DPAR_JSON_OBJECT : DPAR_JSON_ARRAY;
+    item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
     j->objects &= ~((uint64_t)1 << j->depth);
     j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
     j->depth++;
@@ -168,14 +167,14 @@ static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why 
     return DPAR_OK;
 }
 
-static int dpari_json_in_object(const dpar_json *j)
+static int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
 
-static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
+static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
 {
-    item->kind = dpari_json_in_object(j) ? DPAR_JSON_OBJECT_END : DPAR_JSON_ARRAY_END;
+    item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
     j->depth--;
     item->depth = j->depth;
     j->at++;
@@ -183,7 +182,7 @@ static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
     return DPAR_OK;
 }
 
-static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
     char c;
@@ -197,7 +196,7 @@ static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why
         return dpari_json_open(j, item, why);
     }
     if (c == '"') {
-        item->kind = DPAR_JSON_STRING;
+        item->kind = DPARI_JSON_STRING;
         st = dpari_json_string(j, &item->string, &item->length, why);
     } else if (c == '-' || (c >= '0' && c <= '9')) {
         st = dpari_json_number(j, item, why);
@@ -208,7 +207,7 @@ static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why
     return st;
 }
 
-static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
     if (j->text[j->at] != '"') {
@@ -230,7 +229,7 @@ static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *
 }
 
 /* Between two values of an array or object, or before its end. */
-static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
+static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
     if (j->text[j->at] != ',') {
@@ -243,13 +242,13 @@ static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
     return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
 }
 
-static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     char close = dpari_json_in_object(j) ? '}' : ']';
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
-        item->kind = DPAR_JSON_END;
+        item->kind = DPARI_JSON_END;
         return j->at == j->bytes ? DPAR_OK
                                  : dpari_json_fail(j, why, "more text after the end of the value");
     }
@@ -268,10 +267,10 @@ static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why 
     return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
 }
 
-DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    dpar_json after = *j;
-    dpar_json_item found;
+    dpari_json after = *j;
+    dpari_json_item found;
     dpar_status st;
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "memory.h"
 
-#include "../base/arith.h"
-#include "price.h"
+#include "terms.h"
 
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
@@ -12,7 +11,7 @@ DPAR_API const char *dpar_memory_name(int32_t term)
     return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
 }
 
-DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
 {
     double n = d > 0 ? d : 1;
     return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
@@ -23,8 +22,8 @@ DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t sta
  * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
  * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
  * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
-DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                               int32_t micro_batches)
+DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                 int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
@@ -47,12 +46,6 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
 }
 
 /* ---- terms ---------------------------------------------------------------------------------- */
-
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
-{
-    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
-           s->tiles[2];
-}
 
 /* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
  * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
@@ -92,7 +85,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
 static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
                                      const dpari_stage *st, dpar_memory *m)
 {
-    double flying = dpar_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
     m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
         double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
@@ -225,8 +218,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                   dpar_memory *m)
+DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                 dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -237,14 +230,14 @@ DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, 
     m->first = m->last = m->total;
 }
 
-DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stages stages;

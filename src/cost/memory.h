@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory - bytes a rank, by term and by stage. */
+/* memory - bytes a rank, by term. ZeRO divides the bytes of a parameter over its ranks: from stage
+ * 1 on master and moments, from 2 on gradients, from 3 on weights (Rajbhandari 2020). Formulas and
+ * their sources: memory.c. */
 #ifndef DPARI_COST_MEMORY_H
 #define DPARI_COST_MEMORY_H
 
@@ -35,27 +37,5 @@ typedef struct dpar_memory {
 
 /* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
-
-/* Bytes of one pipeline rank, by term, into m->term, total, ...; m->worst is that rank. rank of
- * 0..pp-1; a rank outside is taken as the nearest one. O(layer classes). */
-DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                   dpar_memory *m);
-
-/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
- * offloaded by all GPUs of a node into the node's memory. */
-DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
-
-/* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
- * O(layer classes). Formulas and their sources: memory.c. */
-DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-
-/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
- */
-DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
-
-/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
- * schedule; 0 for a rank, degree or schedule that is none. */
-DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                               int32_t micro_batches);
 
 #endif

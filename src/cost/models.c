@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "models.h"
 
-#include "../base/arith.h"
-#include "json.h"
 #include "../base/text.h"
-#include "strategy.h"
+#include "inner.h"
+#include "json.h"
 
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
@@ -14,129 +13,129 @@
  * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
  * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
  * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
- * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths. table */
-static const struct {
-    char name[20];
-    char text[200];
-} dpari_preset[] = {
-    {"gpt-1.7b", "gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1"},
-    {"gpt-3.6b", "gpt:layers=30,hidden=3072,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt-7.5b", "gpt:layers=36,hidden=4096,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt-18.4b", "gpt:layers=40,hidden=6144,heads=48,vocab=51200,seq=2048,tied=1"},
-    {"gpt-39.1b", "gpt:layers=48,hidden=8192,heads=64,vocab=51200,seq=2048,tied=1"},
-    {"gpt-76.1b", "gpt:layers=60,hidden=10240,heads=80,vocab=51200,seq=2048,tied=1"},
-    {"gpt-145.6b", "gpt:layers=80,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
-    {"gpt-310.1b", "gpt:layers=96,hidden=16384,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-529.6b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-1008b", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
-    {"gpt-162.2b", "gpt:layers=32,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"gpt-5.9b", "gpt:layers=32,hidden=3840,heads=32,vocab=51200,seq=2048,tied=1"},
-    {"gpt3-175b", "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
-    {"gpt-174.6b", "gpt3-175b"},
-    {"megatron-22b", "gpt:layers=48,hidden=6144,heads=64,vocab=51200,seq=2048,tied=1"},
-    {"megatron-530b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
-    {"mt-nlg-530b", "gpt-529.6b"},
-    {"megatron-1t", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
-    {"megatron-1b", "gpt:layers=24,hidden=1920,heads=15,vocab=51200,seq=1024,tied=1"},
-    {"megatron-2b", "gpt:layers=30,hidden=2304,heads=18,vocab=51200,seq=1024,tied=1"},
-    {"megatron-4b", "gpt:layers=36,hidden=3072,heads=24,vocab=51200,seq=1024,tied=1"},
-    {"megatron-8b", "gpt:layers=42,hidden=4096,heads=32,vocab=51200,seq=1024,tied=1"},
-    {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
-    {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
-    {"gpt2", "gpt2-125m"},
-    {"gpt2-xl", "gpt2-1.5b"},
-    {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
-    {"mpt-125m",
-     "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-350m",
-     "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-760m",
-     "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-1b",
-     "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-3b",
-     "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-7b",
-     "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-13b",
-     "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-30b",
-     "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"mpt-70b",
-     "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
-    {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
-    {"llama-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=2048"},
-    {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
-    {"llama-65b", "llama:layers=80,hidden=8192,heads=64,ffn=22016,vocab=32000,seq=2048"},
-    {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
-    {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
-    {"llama-2-70b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
-    {"llama-3-8b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b", "llama-3-8b"},
-    {"llama-3.2-1b",
-     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,seq=8192,tied=1"},
-    {"smollm2-360m",
-     "llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,tied=1"},
-    {"llama-3-70b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
-    {"llama-3.1-405b",
-     "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
-    {"mistral-7b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
-    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq="
-                     "4096,experts=8,topk=2"},
-    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq="
-                      "4096,experts=8,topk=2"},
-    {"qwen2.5-72b",
-     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
-    {"qwen3-4b", "llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,vocab="
-                 "151936,seq=4096,tied=1"},
-    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
-                  "151936,seq=4096"},
-    {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
-                        "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
-    {"gemma-1.1-2b", "llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
-                     "vocab=256000,seq=8192,tied=1"},
-    {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
-                   "256000,seq=8192,tied=1"},
-    {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
-                    "vocab=256000,seq=8192,tied=1"},
-    {"phi-3-mini", "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096"},
-    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
-                    "expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
-                    "expert_ffn=2048,shared_ffn=2048,dense_layers=3"},
-    {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
-    {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
-    {"vit-3.2b",
-     "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
-    {"dit-xl", "dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8"},
-    {"diffusion-5b",
-     "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
-    {"t5-large", "t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1"},
-    {"t5-11b",
-     "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
-    {"transformer-1b",
-     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
-    {"transformer-1b-128k", "transformer-1b"},
-    {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
-    {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
-                 "torch,element=4"},
-    {"unet-0.25deg",
-     "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
-    {"heat-3d", "grid:512x512x512,fields=1,halo=1,element=8"},
-    {"shallow-water", "grid:3600x1800,fields=3,halo=2,element=8"},
-    {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
+ * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths.
+ *
+ * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
+ * C99 promises 4095 characters of one. */
+static const char dpari_gpts[] =
+    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
+    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
+    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
+    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
+    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
+    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
+    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
+    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
+    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
+    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-174.6b\0gpt3-175b\0"
+    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
+    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "mt-nlg-530b\0gpt-529.6b\0"
+    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
+    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
+    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
+    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
+    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "gpt2\0gpt2-125m\0"
+    "gpt2-xl\0gpt2-1.5b\0"
+    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
+    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
+    "attention=flash1\0"
+    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
+    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
+    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
+    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
+    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
+    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
+    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
+    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+static const char dpari_others[] =
+    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
+    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
+    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
+    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
+    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
+    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-3.1-8b\0llama-3-8b\0"
+    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
+    "seq=8192,tied=1\0"
+    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
+    "tied=1\0"
+    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
+    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
+    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
+    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
+    "seq=4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
+    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
+    "seq=4096\0"
+    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
+    "vocab=151936,seq=4096,tied=1\0"
+    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
+    "vocab=151936,seq=4096\0"
+    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
+    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
+    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
+    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
+    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
+    "out_channels=16\0"
+    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
+    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
+    "tied=1\0"
+    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
+    "seq=131072\0"
+    "transformer-1b-128k\0transformer-1b\0"
+    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "stack=torch,element=4\0"
+    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "stack=torch\0"
+    "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
+    "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
+    "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
 
-enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
+static const char *dpari_behind(const char *text)
+{
+    return text + dpari_length(text) + 1;
+}
+
+/* The row behind `row`; of NULL the first; NULL behind the last. */
+static const char *dpari_preset_next(const char *row)
+{
+    row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
+    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+}
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_PRESETS ? dpari_preset[index].name : NULL;
+    const char *row = index < 0 ? NULL : dpari_preset_next(NULL);
+    for (; row != NULL && index > 0; index--) {
+        row = dpari_preset_next(row);
+    }
+    return row;
 }
 
 /* ---- fields --------------------------------------------------------------------------------- */
@@ -467,10 +466,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
     case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpar_attention_name, DPAR_ATTENTIONS,
+        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpar_stack_name, DPAR_STACKS, why);
+        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -523,23 +522,20 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    int32_t i, best = 0;
-    for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_spells_any_case(s, n, dpari_preset[i].name)) {
-            const char *text = dpari_preset[i].text;
-            dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
-            dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
+    const char *row, *best = dpari_preset_next(NULL);
+    for (row = best; row != NULL; row = dpari_preset_next(row)) {
+        if (dpari_spells_any_case(s, n, row)) {
+            const char *text = dpari_behind(row);
+            dpar_status st = dpar_model_read(m, text, dpari_length(text), why);
+            dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        if (dpari_model_unlike(s, n, dpari_preset[i].name) <
-            dpari_model_unlike(s, n, dpari_preset[best].name)) {
-            best = i;
-        }
+        best = dpari_model_unlike(s, n, row) < dpari_model_unlike(s, n, best) ? row : best;
     }
-    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, dpari_preset[best].name);
+    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }
 
-DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
@@ -547,38 +543,6 @@ DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why
     st = dpari_model_named(&fresh, name, dpari_length(name), why);
     if (st == DPAR_OK) {
         *m = fresh;
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_t bytes,
-                                      dpar_why *why)
-{
-    dpar_model m;
-    dpar_status st;
-    size_t first = 0, colon = 0;
-    dpari_zero(&m, sizeof(m));
-    while (first < bytes && text[first] != ',') {
-        first++;
-    }
-    while (colon < first && text[colon] != ':') {
-        colon++;
-    }
-    if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
-                         0, 0, 0);
-    }
-    if (colon < first) {
-        st = dpari_model_family(&m, text, colon, bytes, why);
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
-    } else {
-        st = dpari_model_named(&m, text, first, why);
-        if (st == DPAR_OK && first < bytes) {
-            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
-        }
-    }
-    if (st == DPAR_OK) {
-        *model = m;
     }
     return st;
 }
@@ -730,13 +694,13 @@ typedef struct dpari_config_state {
     size_t type_length;
 } dpari_config_state;
 
-static dpar_status dpari_config_bad(const dpar_json_item *item, dpar_why *why, const char *form)
+static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
                           item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_item *item)
+static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
 {
     const char *key = item->key;
     size_t n = item->key_length;
@@ -757,16 +721,16 @@ static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_it
 
 /* Reads one known member. */
 static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
-                                      const dpar_json_item *item, dpar_why *why)
+                                      const dpari_json_item *item, dpar_why *why)
 {
-    int flag = item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE;
-    if (item->kind == DPAR_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+    int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
+    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
         return DPAR_OK;
     }
     if (key >= DPARI_C_FLAGS && !flag) {
         return dpari_config_bad(item, why, "config.json: '@' must be true or false");
     }
-    if (key < DPARI_C_FLAGS && item->kind != DPAR_JSON_NUMBER) {
+    if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
         /* of an image they may be lists, and do not matter to a language model */
         return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
                    ? DPAR_OK
@@ -778,27 +742,27 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
                                "config.json: '@' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    c->value[key] = flag ? item->kind == DPAR_JSON_TRUE : (int32_t)item->number;
+    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
     c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
     return DPAR_OK;
 }
 
 /* The language model of a multi-modal one: a member of the outermost object. */
-static int dpari_config_is_inner(const dpar_json_item *item)
+static int dpari_config_is_inner(const dpari_json_item *item)
 {
-    return item->kind == DPAR_JSON_OBJECT && item->key != NULL &&
+    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
            (dpari_spells(item->key, item->key_length, "text_config") ||
             dpari_spells(item->key, item->key_length, "language_config") ||
             dpari_spells(item->key, item->key_length, "llm_config"));
 }
 
-static int dpari_config_begins(const dpar_json_item *item, const char *with)
+static int dpari_config_begins(const dpari_json_item *item, const char *with)
 {
     size_t n = dpari_length(with);
     return item->key_length >= n && dpari_spells(item->key, n, with);
 }
 
-static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_item *item,
+static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
                                        dpar_why *why)
 {
     int32_t i;
@@ -822,7 +786,7 @@ static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_it
             return dpari_config_value(c, dpari_config[i].key, item, why);
         }
     }
-    return item->kind == DPAR_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
 }
 
 /* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
@@ -977,11 +941,11 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json, size_t bytes,
-                                            dpar_why *why)
+static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
+                                      dpar_why *why)
 {
-    dpar_json j;
-    dpar_json_item item;
+    dpari_json j;
+    dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
     int32_t i;
@@ -991,12 +955,60 @@ DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json,
     }
     c.type = "";
     json += dpari_text_mark(json, bytes, &bytes);
-    dpar_json_init(&j, json, bytes);
+    dpari_json_init(&j, json, bytes);
     do {
-        st = dpar_json_next(&j, &item, why);
+        st = dpari_json_next(&j, &item, why);
         if (st == DPAR_OK) {
             st = dpari_config_member(&c, &item, why);
         }
-    } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
+    } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
+}
+
+/* ---- any of these texts --------------------------------------------------------------------- */
+
+/* Behind a byte order mark and blanks. */
+static int dpari_model_is_json(const char *text, size_t bytes)
+{
+    size_t n = bytes, i = 0;
+    text += dpari_text_mark(text, bytes, &n);
+    while (i < n && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n')) {
+        i++;
+    }
+    return i < n && (text[i] == '{' || text[i] == '[');
+}
+
+DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                     dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    size_t first = 0, colon = 0;
+    dpari_zero(&m, sizeof(m));
+    if (dpari_model_is_json(text, bytes)) {
+        return dpari_model_config(model, text, bytes, why);
+    }
+    while (first < bytes && text[first] != ',') {
+        first++;
+    }
+    while (colon < first && text[colon] != ':') {
+        colon++;
+    }
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
+                         0, 0, 0);
+    }
+    if (colon < first) {
+        st = dpari_model_family(&m, text, colon, bytes, why);
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+    } else {
+        st = dpari_model_named(&m, text, first, why);
+        if (st == DPAR_OK && first < bytes) {
+            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
+        }
+    }
+    if (st == DPAR_OK) {
+        *model = m;
+    }
+    return st;
 }

@@ -1,96 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "plan_show.h"
 
-#include "../base/arith.h"
+#include "terms.h"
 
 /* ---- pieces --------------------------------------------------------------------------------- */
-
-static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
-{
-    dpar_text_char(t, ',');
-    dpar_text_put(t, name);
-    dpar_text_char(t, '=');
-    dpar_text_int(t, v);
-}
-
-static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
-{
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
-    int32_t i, n = 0;
-    dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
-            dpar_text_put(t, n++ > 0 ? "+" : "");
-            dpar_text_put(t, word[offload][i]);
-        }
-    }
-    dpar_text_put(t, n == 0 ? "none" : "");
-}
-
-static void dpari_show_tiles(dpar_text *t, const int32_t *tiles)
-{
-    dpar_text_int(t, tiles[0]);
-    dpar_text_char(t, 'x');
-    dpar_text_int(t, tiles[1]);
-    if (tiles[2] > 1) {
-        dpar_text_char(t, 'x');
-        dpar_text_int(t, tiles[2]);
-    }
-}
-
-static int32_t dpari_show_cuts(const dpar_strategy *s)
-{
-    return s->tiles[0] * s->tiles[1] * s->tiles[2];
-}
-
-DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s)
-{
-    dpar_text_put(t, "dp=");
-    dpar_text_int(t, s->dp);
-    if (s->shard > 0 && s->shard < s->dp) {
-        dpari_show_pair(t, "shard", s->shard);
-    }
-    dpari_show_pair(t, "zero", s->zero);
-    dpari_show_pair(t, "tp", s->tp);
-    if (s->tp > 1) {
-        dpari_show_pair(t, "sp", s->sp);
-    }
-    if (s->cp > 1) {
-        dpari_show_pair(t, "cp", s->cp);
-        dpar_text_put(t, ",cp_kind=");
-        dpar_text_put(t, dpar_cp_name(s->cp_kind));
-    }
-    dpari_show_pair(t, "pp", s->pp);
-    if (s->pp > 1) {
-        dpari_show_pair(t, "vp", s->vp);
-        dpar_text_put(t, ",schedule=");
-        dpar_text_put(t, dpar_schedule_name(s->schedule));
-    }
-    if (s->ep * s->etp > 1) {
-        dpari_show_pair(t, "ep", s->ep);
-        dpari_show_pair(t, "etp", s->etp);
-    }
-    if (dpari_show_cuts(s) > 1) {
-        dpar_text_put(t, ",tiles=");
-        dpari_show_tiles(t, s->tiles);
-    }
-    dpari_show_pair(t, "mbs", s->micro_batch);
-    dpari_show_pair(t, "m", s->micro_batches);
-    if (s->recompute != DPAR_RECOMPUTE_NONE) {
-        dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
-    }
-    if (s->recompute_layers > 0) {
-        dpari_show_pair(t, "recompute_layers", s->recompute_layers);
-    }
-    if (s->offload != 0) {
-        dpari_show_bits(t, ",offload=", s->offload, 1);
-    }
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        dpari_show_bits(t, ",overlap=", s->overlap, 0);
-    }
-}
 
 static void dpari_show_seconds(dpar_text *t, double s)
 {
@@ -206,7 +119,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_char(t, ' ');
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, " a sample\non  ");
-    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpar_text_put(t, c->gpu.name);
     dpar_text_put(t, " (");
@@ -225,11 +138,11 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, ", ");
     dpar_text_put(t, r->job->recipe.name);
     dpar_text_put(t, " precision, ");
-    dpar_text_put(t, dpar_stack_name(w->stack));
+    dpar_text_put(t, dpari_stack_name(w->stack));
     dpar_text_put(t, " software");
     if (w->heads > 0) {
         dpar_text_put(t, ", ");
-        dpar_text_put(t, dpar_attention_name(w->attention));
+        dpar_text_put(t, dpari_attention_name(w->attention));
         dpar_text_put(t, " attention");
     }
     dpar_text_put(t, "\n\n");
@@ -265,7 +178,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_show_right(t, cell, 5);
     dpar_text_put(t, "%  ");
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     if (!p->fits) {
         dpar_text_put(t, "  DOES NOT FIT");
     }
@@ -301,7 +214,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
                       : "of the dense matrix peak\n");
 }
 
-DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
+static void dpari_report_text(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30;
     int32_t i;
@@ -374,12 +287,12 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, " GB  ");
         dpari_show_seconds(t, r->front[i].step.total);
         dpar_text_put(t, "  ");
-        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_strategy_write(&r->front[i].strategy, t);
         dpar_text_char(t, '\n');
     }
 }
 
-DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
+static void dpari_report_explain(dpar_text *t, const dpar_report *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
@@ -388,7 +301,7 @@ DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
     }
     dpari_show_front(t, r);
     dpar_text_put(t, "\nthe first plan in full: ");
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
     dpar_text_int(t, p->memory.worst);
     dpar_text_put(t, ", the worst\n");
@@ -480,28 +393,28 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "tp", s->tp, ", ");
     dpari_json_int(t, "sp", s->sp, ", ");
     dpari_json_int(t, "cp", s->cp, ", ");
-    dpari_json_word_of(t, "cp_kind", dpar_cp_name(s->cp_kind), ", ");
+    dpari_json_word_of(t, "cp_kind", dpari_cp_name(s->cp_kind), ", ");
     dpari_json_int(t, "pp", s->pp, ", ");
     dpari_json_int(t, "vp", s->vp, ", ");
     dpari_json_int(t, "ep", s->ep, ", ");
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpar_recompute_name(s->recompute), ", ");
+    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
-    dpari_json_word_of(t, "schedule", dpar_schedule_name(s->schedule), ", ");
+    dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));
-    dpari_show_bits(&w, "", s->offload, 1);
+    dpari_write_bits(&w, "", s->offload, 1);
     dpari_json_word_of(t, "offload", word, ", ");
     dpar_text_init(&w, word, sizeof(word));
     if (s->overlap & DPAR_OVERLAP_DEFAULT) {
         dpar_text_put(&w, "default");
     } else {
-        dpari_show_bits(&w, "", s->overlap, 0);
+        dpari_write_bits(&w, "", s->overlap, 0);
     }
     dpari_json_word_of(t, "overlap", word, ", ");
     dpar_text_init(&w, word, sizeof(word));
-    dpari_show_tiles(&w, s->tiles);
+    dpari_write_tiles(&w, s->tiles);
     dpari_json_word_of(t, "tiles", word, "}");
 }
 
@@ -537,7 +450,7 @@ static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan 
 {
     dpar_memory m;
     int32_t i;
-    dpar_memory_of_stage(job, &p->strategy, rank, &m);
+    dpari_memory_rank(job, &p->strategy, rank, &m);
     dpar_text_put(t, "     \"");
     dpar_text_put(t, name);
     dpar_text_put(t, "\": {");
@@ -617,9 +530,9 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "  \"assumptions\": [\n    ");
     dpar_text_init(&l, line, sizeof(line));
     dpar_text_put(&l, "software: ");
-    dpar_text_put(&l, dpar_stack_name(w->stack));
+    dpar_text_put(&l, dpari_stack_name(w->stack));
     dpar_text_put(&l, ", attention: ");
-    dpar_text_put(&l, dpar_attention_name(w->attention));
+    dpar_text_put(&l, dpari_attention_name(w->attention));
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
@@ -674,7 +587,7 @@ static void dpari_json_front(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
         dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
         dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
-        dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", \"strategy\": ");
         dpari_json_strategy(t, &r->front[i].strategy);
         dpar_text_char(t, '}');
     }
@@ -690,13 +603,13 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
-DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
+static void dpari_report_json(dpar_text *t, const dpar_report *r)
 {
     int32_t i;
     dpar_text_put(t, "{\n  ");
     dpari_json_word_of(t, "model", r->job->work->name, ", ");
     dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
-    dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
+    dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", ");
     dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
     for (i = 0; i < r->plans; i++) {
         dpari_json_plan(t, r, &r->plan[i]);
@@ -721,7 +634,7 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
+static void dpari_report_csv(dpar_text *t, const dpar_report *r)
 {
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
@@ -741,7 +654,7 @@ DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
         const dpar_plan *p = &r->plan[i];
         dpar_text_int(t, i + 1);
         dpar_text_put(t, ",\"");
-        dpar_show_strategy(t, &p->strategy);
+        dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
             dpar_text_char(t, ',');
@@ -843,7 +756,7 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
     dpari_svg_open(t, 24, 36, "h");
     dpari_svg_escaped(t, r->job->work->name);
     dpar_text_put(t, " on ");
-    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpari_svg_escaped(t, c->gpu.name);
     dpar_text_put(t, "</text>\n");
@@ -886,7 +799,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_svg_open(t, x, y, "m");
     dpar_text_int(t, i + 1);
     dpar_text_put(t, "  ");
-    dpar_show_strategy(t, &p->strategy);
+    dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
     for (k = 0; k < DPAR_TIMES; k++) {
         double w = 600.0 * p->step.term[k] / longest;
@@ -950,14 +863,14 @@ static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
         dpari_svg_number(t, "cx", x);
         dpari_svg_number(t, "cy", y);
         dpar_text_put(t, "><title>");
-        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_strategy_write(&r->front[i].strategy, t);
         dpar_text_put(t, "</title></circle>\n");
     }
     dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
     dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
 }
 
-DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
+static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
@@ -980,4 +893,20 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
         dpari_svg_front(t, r, y);
     }
     dpar_text_put(t, "</svg>\n");
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+                                    dpar_why *why)
+{
+    switch (format) {
+    case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;
+    case DPAR_REPORT_EXPLAIN: dpari_report_explain(t, r); break;
+    case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
+    case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
+    case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 4", format, 0, 0, 0);
+    }
+    return DPAR_OK;
 }

@@ -2,7 +2,7 @@
 #include "planner.h"
 
 #include "../base/text.h"
-#include "price.h"
+#include "terms.h"
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
@@ -12,14 +12,15 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
-                                  dpar_plan *plan, int32_t *rule, dpar_why *why)
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+                                     int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                     dpar_why *why)
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpar_status st = dpar_strategy_check(job, s, global_batch, rule, why);
+    dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
     st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
-    st = st == DPAR_OK ? dpar_cluster_check(job->cluster, why) : st;
+    st = st == DPAR_OK ? dpari_cluster_check(job->cluster, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -28,7 +29,7 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpar_memory_fits(job, &plan->memory, 0.0);
+    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
     if (plan->fits) {
         return DPAR_OK;
     }
@@ -239,7 +240,7 @@ static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     const dpar_search *q = &p->search;
     const int64_t *at = p->state;
     int32_t whole = q->space == DPAR_SPACE_WHOLE;
-    *s = dpar_strategy_default();
+    dpar_strategy_init(s);
     s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
     s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
     s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
@@ -448,7 +449,7 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = dpar_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
+    plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
     for (overlap = 0; overlap < overlaps; overlap++) {
         if (overlaps > 1) {
             plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
@@ -630,7 +631,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
             }
             s->schedule = schedule;
             if (out == DPAR_RULE_NONE &&
-                dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
                 p->state[DPARI_OUT_RULE] = rule;
             }
             dpari_walk_recompute(p, s);
@@ -712,33 +713,32 @@ static void dpari_walk_position(dpar_planner *p)
 /* ---- the search ----------------------------------------------------------------------------- */
 
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
-                                       dpar_plan *front, int32_t front_room, dpar_why *why)
+                                       const dpar_search *search, dpar_why *why)
 {
-    dpar_status st = dpar_workload_check(job->work, why);
+    dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
     if (st == DPAR_OK) {
-        st = dpar_cluster_check(job->cluster, why);
+        st = dpari_cluster_check(job->cluster, why);
     }
     st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
     if (search->global_batch < 0 || search->gpus < 0 ||
-        (search->gpus > 0 && search->gpus != dpar_cluster_gpus(job->cluster))) {
+        (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
         return dpari_say(DPAR_E_ARG, why,
                          "the search is for # GPUs and a global batch of #, the cluster has # "
                          "(resize it)",
-                         search->gpus, search->global_batch, dpar_cluster_gpus(job->cluster), 0);
+                         search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster), 0);
     }
     dpari_zero(p, sizeof(*p));
     p->job = *job;
     p->search = *search;
-    p->search.gpus = dpar_cluster_gpus(job->cluster);
-    p->top = top;
-    p->top_room = top != NULL ? (int32_t)dpari_most(0, top_room) : 0;
-    p->front = front;
-    p->front_room = front != NULL ? (int32_t)dpari_most(0, front_room) : 0;
+    p->search.gpus = dpari_cluster_gpus(job->cluster);
+    p->top = search->top;
+    p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
+    p->front = search->front;
+    p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
@@ -757,6 +757,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         }
         dpari_walk_position(p);
         p->state[DPARI_POSITION]++;
+        p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
         for (i = 0; i < DPARI_AXES; i++) {
             if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
                 break;
@@ -777,13 +778,6 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
                      "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
                      p->evaluated, near_tenths / 10, near_tenths % 10,
                      (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
-}
-
-DPAR_API double dpar_planner_progress(const dpar_planner *p)
-{
-    return p->state[DPARI_TOTAL] > 0
-               ? (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL]
-               : 1.0;
 }
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
@@ -812,9 +806,9 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
         dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpar_recompute_name(n->recompute));
+        dpar_text_put(t, dpari_recompute_name(n->recompute));
         return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
                job->work->trains;
     }
@@ -926,7 +920,7 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
         if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
             r->strategy.micro_batches = (int32_t)(batch / per);
         }
-        st = dpar_plan_of(job, &r->strategy, global_batch, &other, &r->rule, &why);
+        st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
         if (st == DPAR_OK || st == DPAR_E_MEMORY) {
             r->seconds = other.step.total;
             dpari_neighbour_text(job, plan, &other, r, &t);
@@ -1077,7 +1071,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
         }
         apart = dpari_distance(asked, n);
         if ((best <= 0.0 || apart < best) &&
-            dpar_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
+            dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
             return apart;
         }
@@ -1113,15 +1107,15 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
-                                        int64_t global_batch, dpar_strategy *near_one,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, dpar_strategy *near_one,
+                                           dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
-    int32_t gpus = dpar_cluster_gpus(job->cluster), i;
+    int32_t gpus = dpari_cluster_gpus(job->cluster), i;
     int64_t tiles = 1;
     double best = 0.0;
-    dpar_status st = dpar_strategy_check(job, s, global_batch, NULL, why);
+    dpar_status st = dpari_strategy_check(job, s, global_batch, NULL, why);
     if (st == DPAR_OK) {
         *near_one = *s;
         return DPAR_OK;
@@ -1175,7 +1169,10 @@ static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *sea
     c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
     c.nodes = gpus / c.gpus_per_node;
     q.gpus = gpus;
-    st = dpar_planner_init(&p, &resized, &q, plan, 1, NULL, 0, why);
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, &resized, &q, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1231,7 +1228,7 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     const dpar_recipe *r = &job->recipe;
     double limit =
         search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
-    double bytes = job->work->trains ? dpar_zero_bytes(r, job->work->params, 0, 1)
+    double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
                                      : job->work->params * r->weight;
     double least = bytes / limit;
     int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
@@ -1245,14 +1242,14 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
-                                           int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;
-    dpar_status st = dpar_cluster_check(job->cluster, why);
+    dpar_status st = dpari_cluster_check(job->cluster, why);
     if (st == DPAR_OK) {
-        st = dpar_workload_check(job->work, why);
+        st = dpari_workload_check(job->work, why);
     }
     if (st != DPAR_OK) {
         return st;

@@ -42,8 +42,8 @@ static const double dpari_scores_share = 0.62;
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
-                                              DPAR_TF32, DPAR_BF16, DPAR_F8};
+    static const int8_t next[DPAR_FORMATS] = {DPAR_NO_TYPE, DPAR_F64,  DPAR_F32, DPAR_F32,
+                                              DPAR_TF32,    DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
         f = next[f];
@@ -243,7 +243,7 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
                           dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
-    dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
+    dpar_collective_predict(job->cluster, g, kind, bytes, &c);
     p->link_forward += c.link_bytes * forward;
     p->nic_forward += c.nic_bytes * forward;
     p->link_backward += c.link_bytes * backward;
@@ -271,7 +271,7 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->tp, 1);
+    dpar_group_init(&g, job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     p->host_forward += f * launch_s;
@@ -309,7 +309,7 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->cp, s->tp);
+    dpar_group_init(&g, job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
@@ -349,14 +349,14 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
         return;
     }
     if (s->ep > 1) {
-        g = dpar_group_place(job->cluster, s->ep, s->etp);
+        dpar_group_init(&g, job->cluster, s->ep, s->etp);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
         t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
-        g = dpar_group_place(job->cluster, s->etp, 1);
+        dpar_group_init(&g, job->cluster, s->etp, 1);
         t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
                               1.0);
         t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
@@ -393,7 +393,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     if (tiles == 1 || l->exchanges == 0) {
         return;
     }
-    g = dpar_group_place(job->cluster, tiles, s->tp);
+    dpar_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
     g.size = 2; /* neighbours, not the whole group */
     if (g.nodes > 1) {
@@ -402,7 +402,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     } else {
         g.per_node = 2;
     }
-    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
@@ -464,14 +464,14 @@ DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
-    int32_t i, fine = r->weight > 0.0 && r->compute >= 0 && r->compute < DPAR_FORMATS;
+    int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
     for (i = 0; i < 6; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
                 : dpari_say(DPAR_E_ARG, why,
                             "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                            "products in a format of 0 to #, not # (dpar_recipe_find)",
+                            "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
                             DPAR_FORMATS - 1, r->compute, 0, 0);
 }
 
@@ -592,7 +592,7 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
          * is another rank's */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
-            dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
+            dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }
     }

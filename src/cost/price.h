@@ -1,29 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* price - private: what memory, step and planner share. Layers are priced first, then stages, then
- * the step; each level depends on fewer options than the one before, so the planner keeps a level
- * while it walks the options of the next. */
+/* price - private: layers are priced first, then stages, then (terms.h) memory and step; each level
+ * depends on fewer options than the one before, so the planner keeps a level while it walks the
+ * options of the next. */
 #ifndef DPARI_COST_PRICE_H
 #define DPARI_COST_PRICE_H
 
-#include "../base/arith.h"
 #include "collective.h"
-#include "memory.h"
-#include "step.h"
-#include "traffic.h"
+#include "inner.h"
 
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
-/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
-
-/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
-DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
-
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
-/* What is called while something is priced, for dpar_traffic_of; NULL elsewhere. Bytes of all
+/* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
  * `ranks` ranks of a stage. */
 typedef struct dpari_tally {
     double ranks;
@@ -88,10 +79,6 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
 /* Are the first and the last chunk on different ranks? */
 DPARI_API int dpari_ends_apart(const dpar_strategy *s);
-/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally);
-
 /* The ranks that can be the worst: first, second, last, and with blocks of several classes those
  * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
  * schedule, recompute, recompute_layers. */
@@ -108,10 +95,4 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 
 /* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
 DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
-/* The rest: dp, shard, zero, micro_batches, offload, overlap. */
-DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory *m);
-DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step *t);
-
 #endif

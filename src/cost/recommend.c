@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-#include "planner.h"
+#include "recommend.h"
 
-#include "../base/arith.h"
 #include "../base/text.h"
+#include "terms.h"
+#include "price.h"
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
@@ -60,22 +61,22 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state =
-        w->trains ? dpar_zero_bytes(&job->recipe, w->params, 0, 1) : w->params * job->recipe.weight;
+    n.state = w->trains ? dpari_zero_bytes(&job->recipe, w->params, 0, 1)
+                        : w->params * job->recipe.weight;
     for (i = 0; i < w->layers; i++) {
         n.activations +=
-            dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
+            dpari_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
-    n.gpus = dpar_cluster_gpus(job->cluster);
+    n.gpus = dpari_cluster_gpus(job->cluster);
     n.tp = w->heads > 0 ? n.node : 1;
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
     n.spatial = w->dims > 1;
-    n.wide =
-        dpar_zero_bytes(&job->recipe, dpar_layer_params(w, dpar_workload_largest(w)), 0, 1) > n.gpu;
+    n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
+                              1) > n.gpu;
     n.sequence =
         w->heads > 0 && w->vocab > 0 &&
         (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
@@ -198,10 +199,15 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
     }
 }
 
-static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *q, dpar_plan *plan)
+static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
 {
     dpar_planner p;
-    dpar_status st = dpar_planner_init(&p, job, q, plan, 1, NULL, 0, NULL);
+    dpar_search q = *asked;
+    dpar_status st;
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, job, &q, NULL);
     if (st != DPAR_OK) {
         return st;
     }
@@ -219,7 +225,7 @@ static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *fre
     dpar_search q = *free_stages;
     dpar_status st = DPAR_E_NONE, one;
     dpar_plan other;
-    int32_t gpus = dpar_cluster_gpus(job->cluster);
+    int32_t gpus = dpari_cluster_gpus(job->cluster);
     dpari_fix(&q, DPAR_FIELD_PP);
     for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
         if (gpus % q.fixed.pp != 0) {
@@ -446,9 +452,9 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
         dpari_gb(&t, plan->memory.total);
         if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
             dpar_text_put(&t, ", ");
-            dpari_gb(&t, dpar_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
-                                         plan->strategy.shard > 0 ? plan->strategy.shard
-                                                                  : plan->strategy.dp));
+            dpari_gb(&t, dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                          plan->strategy.shard > 0 ? plan->strategy.shard
+                                                                   : plan->strategy.dp));
             dpar_text_put(&t, " of them state");
         }
     } else {
@@ -553,13 +559,14 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
     for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
-        dpar_strategy s = dpar_strategy_default();
+        dpar_strategy s;
+        dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
         s.dp = n->gpus / s.tp;
         s.zero = w->trains ? 3 : 0;
         s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        one = dpar_plan_of(job, &s, 0, &plan, NULL, NULL);
+        one = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
         if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
             a->plan = plan;
             st = DPAR_E_MEMORY;
@@ -583,8 +590,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
     q.fixed_fields = 0;
-    if (dpar_smallest_machine(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX),
-                              &plan, NULL) == DPAR_OK) {
+    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
+                           NULL) == DPAR_OK) {
         dpar_text_put(&t, "; it fits on ");
         dpar_text_int(&t, dpar_strategy_ranks(&plan.strategy));
         dpar_text_put(&t, " such GPUs");
@@ -596,16 +603,16 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                      (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
-DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
-                                    dpar_advice *advice, dpar_why *why)
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why)
 {
     int32_t order[16], kinds, chosen = -1;
     double seconds[16], best;
     dpari_need n;
     dpar_search asked = *search;
-    dpar_status st = dpar_workload_check(job->work, why);
+    dpar_status st = dpari_workload_check(job->work, why);
     if (st == DPAR_OK) {
-        st = dpar_cluster_check(job->cluster, why);
+        st = dpari_cluster_check(job->cluster, why);
     }
     st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
     if (st != DPAR_OK) {

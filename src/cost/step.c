@@ -2,7 +2,7 @@
 #include "step.h"
 
 #include "../base/real.h"
-#include "price.h"
+#include "terms.h"
 
 DPAR_API const char *dpar_time_name(int32_t term)
 {
@@ -10,31 +10,6 @@ DPAR_API const char *dpar_time_name(int32_t term)
         "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
         "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
     return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
-}
-
-DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
-}
-
-DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? ((double)p - 1.0) / ((double)m + (double)p - 1.0) : 0.0;
-}
-
-DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m)
-{
-    return p > 0 && m > 0 ? (double)m / ((double)m + (double)p - 1.0) : 0.0;
-}
-
-DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b)
-{
-    return ((double)p - 1.0) * f + (double)m * (f + b) + ((double)p - 1.0) * b;
-}
-
-DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n)
-{
-    return n > 0 && throughput_1 > 0.0 ? throughput_n / ((double)n * throughput_1) : 0.0;
 }
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
@@ -52,7 +27,7 @@ static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t
 {
     dpar_collective_cost c;
     dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
-    dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
+    dpar_collective_predict(job->cluster, g, kind, bytes / calls, &c);
     d->link_bytes += c.link_bytes * calls * times;
     d->nic_bytes += c.nic_bytes * calls * times;
     return c.seconds * calls;
@@ -69,13 +44,13 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
     if (n <= 1 || params <= 0.0) {
         return;
     }
-    in = dpar_group_place(job->cluster, s->zero == 0 ? n : shard, stride);
+    dpar_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
     if (s->zero == 0) {
         d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
     if (shard < n) { /* HSDP: replicas reduce what the shards hold */
-        across = dpar_group_place(job->cluster, n / shard, stride * shard);
+        dpar_group_init(&across, job->cluster, n / shard, stride * shard);
         d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
     }
     if (shard <= 1) {
@@ -246,12 +221,13 @@ static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
                                  dpar_step *t, double times)
 {
-    dpar_group g = dpar_group_place(job->cluster, s->pp, s->tp * s->cp * s->dp);
     dpar_collective_cost c;
+    dpar_group g;
+    dpar_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
     g.nodes = g.per_node < g.size ? 2 : 1;
     g.size = 2;
     g.per_node = g.nodes == 2 ? 1 : 2;
-    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
     t->link_bytes += c.link_bytes * times;
     t->nic_bytes += c.nic_bytes * times;
     return c.seconds;
@@ -385,7 +361,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_rates(job, s, stages, t);
 }
 
-DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
 {
     dpari_layers layers;
     dpari_stages stages;

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* step - the time of a training step (or of a solver's time steps), by term. */
+/* step - the time of a training step (or of a solver's time steps), by term.
+ *
+ * Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise work:
+ * bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019, 2022),
+ * ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by dpar_collective_predict;
+ * bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024) for theirs;
+ * optimizer: bytes of Adam. Each rule with its source: price.c, step.c.
+ *
+ * Three numbers go by "bubble" for p stages and m micro-batches of equal cost: the overhead over
+ * the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it, m/(m+p-1). */
 #ifndef DPARI_COST_STEP_H
 #define DPARI_COST_STEP_H
 
@@ -46,24 +55,5 @@ typedef struct dpar_step {
 
 /* "forward", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_time_name(int32_t term);
-
-/* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes), about
- * 150 ns. Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise
- * work: bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019,
- * 2022), ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by
- * dpar_collective_cost_of; bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe
- * (2024) for theirs; optimizer: bytes of Adam. Each rule with its source: price.c, step.c. */
-DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
-
-/* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
- * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). 0 for a p or
- * m below 1. */
-DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
-DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
-DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);
-/* GPipe's makespan for forward f and backward b: (p-1) f + m (f+b) + (p-1) b. */
-DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b);
-/* throughput(n) / (n * throughput(1)) */
-DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n);
 
 #endif

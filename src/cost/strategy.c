@@ -3,41 +3,20 @@
 
 #include "../base/arith.h"
 #include "../base/text.h"
-#include "memory.h"
-#include "price.h"
+#include "inner.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPAR_API const char *dpar_recompute_name(int32_t recompute)
+DPARI_API const char *dpari_recompute_name(int32_t recompute)
 {
     static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
     return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
 }
 
-DPAR_API const char *dpar_schedule_name(int32_t schedule)
-{
-    static const char name[DPAR_PRICED_SCHEDULES][16] = {
-        "gpipe", "1f1b",   "interleaved", "breadth-first", "zb-h1",    "zb-2p",
-        "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
-    return schedule >= 0 && schedule < DPAR_PRICED_SCHEDULES ? name[schedule] : "?";
-}
-
-DPAR_API const char *dpar_cp_name(int32_t cp_kind)
+DPARI_API const char *dpari_cp_name(int32_t cp_kind)
 {
     static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
     return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
-}
-
-DPAR_API const char *dpar_stack_name(int32_t stack)
-{
-    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
-    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
-}
-
-DPAR_API const char *dpar_attention_name(int32_t attention)
-{
-    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
-    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
 DPAR_API const char *dpar_rule_name(int32_t rule)
@@ -97,16 +76,14 @@ DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-DPAR_API dpar_strategy dpar_strategy_default(void)
+DPAR_API void dpar_strategy_init(dpar_strategy *s)
 {
-    dpar_strategy s;
-    dpari_zero(&s, sizeof(s));
-    s.tp = s.cp = s.dp = s.pp = s.vp = s.ep = s.etp = 1;
-    s.micro_batch = s.micro_batches = 1;
-    s.schedule = DPAR_1F1B;
-    s.overlap = DPAR_OVERLAP_DEFAULT;
-    s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
-    return s;
+    dpari_zero(s, sizeof(*s));
+    s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
+    s->micro_batch = s->micro_batches = 1;
+    s->schedule = DPAR_1F1B;
+    s->overlap = DPAR_OVERLAP_DEFAULT;
+    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
 }
 
 static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
@@ -231,12 +208,11 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     int32_t *at;
     switch (field) {
     case DPAR_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
+        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_PRICED_SCHEDULES)) >=
-               0;
+        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) >= 0;
     case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
+        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -269,8 +245,8 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
-                                         uint32_t *named, dpar_why *why)
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
     uint32_t seen = 0;
@@ -314,6 +290,90 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
         *named = seen;
     }
     return DPAR_OK;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+{
+    dpar_text_char(t, ',');
+    dpar_text_put(t, name);
+    dpar_text_char(t, '=');
+    dpar_text_int(t, v);
+}
+
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+{
+    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
+                                        {"optimizer", "weights", "activations", "nvme"}};
+    int32_t i, n = 0;
+    dpar_text_put(t, name);
+    for (i = 0; i < 3 + offload; i++) {
+        if (bits >> i & 1) {
+            dpar_text_put(t, n++ > 0 ? "+" : "");
+            dpar_text_put(t, word[offload][i]);
+        }
+    }
+    dpar_text_put(t, n == 0 ? "none" : "");
+}
+
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+{
+    dpar_text_int(t, tiles[0]);
+    dpar_text_char(t, 'x');
+    dpar_text_int(t, tiles[1]);
+    if (tiles[2] > 1) {
+        dpar_text_char(t, 'x');
+        dpar_text_int(t, tiles[2]);
+    }
+}
+
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+{
+    dpar_text_put(t, "dp=");
+    dpar_text_int(t, s->dp);
+    if (s->shard > 0 && s->shard < s->dp) {
+        dpari_write_pair(t, "shard", s->shard);
+    }
+    dpari_write_pair(t, "zero", s->zero);
+    dpari_write_pair(t, "tp", s->tp);
+    if (s->tp > 1) {
+        dpari_write_pair(t, "sp", s->sp);
+    }
+    if (s->cp > 1) {
+        dpari_write_pair(t, "cp", s->cp);
+        dpar_text_put(t, ",cp_kind=");
+        dpar_text_put(t, dpari_cp_name(s->cp_kind));
+    }
+    dpari_write_pair(t, "pp", s->pp);
+    if (s->pp > 1) {
+        dpari_write_pair(t, "vp", s->vp);
+        dpar_text_put(t, ",schedule=");
+        dpar_text_put(t, dpar_order_name(s->schedule));
+    }
+    if (s->ep * s->etp > 1) {
+        dpari_write_pair(t, "ep", s->ep);
+        dpari_write_pair(t, "etp", s->etp);
+    }
+    if (s->tiles[0] * s->tiles[1] * s->tiles[2] > 1) {
+        dpar_text_put(t, ",tiles=");
+        dpari_write_tiles(t, s->tiles);
+    }
+    dpari_write_pair(t, "mbs", s->micro_batch);
+    dpari_write_pair(t, "m", s->micro_batches);
+    if (s->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(t, ",recompute=");
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
+    }
+    if (s->recompute_layers > 0) {
+        dpari_write_pair(t, "recompute_layers", s->recompute_layers);
+    }
+    if (s->offload != 0) {
+        dpari_write_bits(t, ",offload=", s->offload, 1);
+    }
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_write_bits(t, ",overlap=", s->overlap, 0);
+    }
 }
 
 /* ---- legality --------------------------------------------------------------------------------*/
@@ -360,6 +420,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             s->zero, s->sp, 0);
     }
     return DPAR_OK;
+}
+
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+{
+    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
+           s->tiles[2];
 }
 
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
@@ -559,11 +625,11 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                         int64_t global_batch, int32_t *rule, dpar_why *why)
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     const dpar_workload *w = job->work;
-    int32_t ranks = dpar_strategy_ranks(s), gpus = dpar_cluster_gpus(job->cluster);
+    int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
     dpar_status st = dpari_check_degrees(s, rule, why);
     if (st == DPAR_OK) {
         st = dpari_check_tiles(w, s, rule, why);

@@ -3,11 +3,11 @@
 #ifndef DPARI_COST_STRATEGY_H
 #define DPARI_COST_STRATEGY_H
 
+#include "../base/text.h"
 #include "../schedule/generate.h"
 #include "cluster.h"
 #include "workload.h"
 
-enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
 enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
 enum {
@@ -34,6 +34,7 @@ typedef struct dpar_recipe {
  * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
  * one). E_UNKNOWN lists them. */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+/* Their names: index 0..n-1; NULL past the end. */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
@@ -55,11 +56,8 @@ typedef struct dpar_strategy {
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
-DPAR_API dpar_strategy dpar_strategy_default(void);
-/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
- * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
- * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. */
+DPAR_API void dpar_strategy_init(dpar_strategy *s);
+/* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
     DPAR_FIELD_TP,
     DPAR_FIELD_SP,
@@ -82,15 +80,19 @@ enum {
     DPAR_FIELD_TILES,
     DPAR_FIELDS
 };
-DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
-                                         uint32_t *named, dpar_why *why);
-DPAR_API const char *dpar_recompute_name(int32_t recompute);
-DPAR_API const char *dpar_schedule_name(int32_t schedule);
-DPAR_API const char *dpar_cp_name(int32_t cp_kind);
-DPAR_API const char *dpar_stack_name(int32_t stack);
-DPAR_API const char *dpar_attention_name(int32_t attention);
 
-/* Ranks that the strategy uses; 0 when a degree is below 1 or the product passes 2^31 - 1. */
+/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
+ * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
+ * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. */
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why);
+/* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
+ * out. */
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
+
+/* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
+ * product passes 2^31 - 1. */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
 /* Everything that is asked at once. */
@@ -119,11 +121,18 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
+/* "degree", "tp-heads", ...; "?" for a number that is none. */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
-/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
- * be NULL) says which. global_batch 0: any. O(1). */
-DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                         int64_t global_batch, int32_t *rule, dpar_why *why);
+/* What ranks send for. */
+enum {
+    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
+    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
+    DPAR_TRAFFIC_CP,
+    DPAR_TRAFFIC_EP,
+    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
+    DPAR_TRAFFIC_HALO,
+    DPAR_TRAFFICS
+};
 
 #endif

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "traffic.h"
 
-#include "../base/arith.h"
-#include "price.h"
-
-DPAR_API const char *dpar_traffic_name(int32_t what)
-{
-    static const char name[DPAR_TRAFFICS][8] = {"dp", "tp", "cp", "ep", "pp", "halo"};
-    return what >= 0 && what < DPAR_TRAFFICS ? name[what] : "?";
-}
+#include "terms.h"
 
 /* Layers of class i of all stages together, and how many of them run forward once more. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -133,7 +126,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     for (i = 0; i < w->layers; i++) {
         send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
         tied |=
-            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpar_layer_params(w, i) < table;
+            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
     dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
@@ -143,7 +136,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
 }
 
-DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
 {
     dpari_layers layers;
     dpari_stage st;

@@ -7,36 +7,23 @@
 #include "../base/type.h"
 #include "strategy.h"
 
-enum {
-    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
-    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
-    DPAR_TRAFFIC_CP,
-    DPAR_TRAFFIC_EP,
-    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
-    DPAR_TRAFFIC_HALO,
-    DPAR_TRAFFICS
-};
-
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
  * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* messages: DPAR_SEND_RECV */
+    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
     double total;
 } dpar_traffic;
 
-/* "dp", ...; "?" for a number that is none. Static text. */
-DPAR_API const char *dpar_traffic_name(int32_t what);
-
-/* The traffic of one step, each operation counted as dpar_call_sent counts it (comm.h): by the n
+/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
  * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
- * of the full vector S, a message S. The calls are those that dpar_step_of prices, and what is too
- * small to be priced. Whole numbers, exact, where degrees divide what they cut:
+ * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
+ * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
  *
  *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
  *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
  *           and weights gathered twice a micro-batch; without a pipeline less the two units that
  *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
- *           dpar_step_of counts them). Replicas: an all-reduce of the shards.
+ *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
  *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
  *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
  *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
@@ -53,10 +40,10 @@ DPAR_API const char *dpar_traffic_name(int32_t what);
  *
  * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
  * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
- * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to
- * print. Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads,
- * the second copy of the weights in DualPipe. The strategy must have passed dpar_strategy_check.
+ * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
+ * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
+ * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
  * O(pp x layer classes). */
-DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 
 #endif

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "workload.h"
 
-#include "../base/arith.h"
-#include "models.h"
-#include "strategy.h"
+#include "inner.h"
 
 /* ---- sums over the list ---------------------------------------------------------------- */
 
-DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
+DPARI_API const char *dpari_stack_name(int32_t stack)
+{
+    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
+    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+DPARI_API const char *dpari_attention_name(int32_t attention)
+{
+    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
+    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+}
+
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
@@ -17,18 +27,7 @@ DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
     return sum;
 }
 
-DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
-{
-    double sum = 0.0;
-    int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
-    }
-    return sum;
-}
-
-DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     double sum = 0.0;
     int32_t i;
@@ -41,29 +40,18 @@ DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t 
     return sum;
 }
 
-DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer)
-{
-    double sum = 0.0;
-    int32_t i;
-    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        sum += 2.0 * op->n * op->k * op->copies * w->layer[layer].tokens;
-    }
-    return sum;
-}
-
-DPAR_API int32_t dpar_workload_largest(const dpar_workload *w)
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
 {
     int32_t i, best = 0;
     for (i = 1; i < w->layers; i++) {
-        if (dpar_layer_params(w, i) > dpar_layer_params(w, best)) {
+        if (dpari_layer_params(w, i) > dpari_layer_params(w, best)) {
             best = i;
         }
     }
     return best;
 }
 
-DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -78,7 +66,7 @@ DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
             return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
                              l->count, l->ops, 0);
         }
-        params += dpar_layer_params(w, i) * l->count;
+        params += dpari_layer_params(w, i) * l->count;
     }
     if (!(params >= 0.0) || params > 4e18) {
         return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
@@ -107,7 +95,7 @@ static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t k
     return l;
 }
 
-/* Appends an operation to the newest layer; a full table is caught by dpar_workload_check. */
+/* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
@@ -798,7 +786,7 @@ static void dpari_workload_totals(dpar_workload *w)
                 plain += f;
             }
         }
-        w->params += dpar_layer_params(w, i) * l->count;
+        w->params += dpari_layer_params(w, i) * l->count;
         w->model_flops_full += plain + attention;
         w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
         w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
@@ -810,8 +798,8 @@ static void dpari_workload_totals(dpar_workload *w)
     }
 }
 
-DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *model, int32_t seq,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
+                                        dpar_why *why)
 {
     dpar_model m = *model;
     dpar_status st = dpari_model_complete(&m, seq, why);
@@ -831,5 +819,5 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
     default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);
-    return dpar_workload_check(w, why);
+    return dpari_workload_check(w, why);
 }

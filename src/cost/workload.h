@@ -33,6 +33,9 @@ enum {
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
+/* Which activations are dropped and computed again in the backward. */
+enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+
 /* When its saved activation is dropped and computed again. */
 enum {
     DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
@@ -116,18 +119,46 @@ typedef struct dpar_workload {
     double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
-/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others; of its experts alone. */
-DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer);
-DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer);
-/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation
- * (DPAR_RECOMPUTE_*, strategy.h). 0 for a layer that is none. */
-DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). 0 for a layer
- * that is none. */
-DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer);
-/* Index of the class whose single layer has the most parameters. */
-DPAR_API int32_t dpar_workload_largest(const dpar_workload *w);
-/* Counts in order, shapes positive and finite, parameters below 2^62. */
-DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why);
+enum {
+    DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
+    DPAR_FAMILY_VIT,    /* patches, not causal */
+    DPAR_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
+    DPAR_FAMILY_T5,     /* encoder-decoder */
+    DPAR_FAMILY_RESNET, /* bottleneck conv net */
+    DPAR_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
+    DPAR_FAMILY_GRID,   /* explicit grid solver: a stencil code */
+    DPAR_FAMILIES
+};
+
+/* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
+ * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
+typedef struct dpar_model {
+    char name[32];
+    int32_t family;
+    int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
+    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
+    int32_t tied;   /* input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
+    int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
+    int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
+    int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
+    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
+    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
+    int32_t dims, fields, halo;
+    double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
+    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;                     /* 1: forward only */
+} dpar_model;
+
+/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers (zero
+ * heads, hidden not divisible by heads, ...); *w is undefined then. O(layer classes). */
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
+                                        dpar_why *why);
 
 #endif

@@ -1,10 +1,25 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "doctor.h"
+
+#include "checkup.h"
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
 #include "../comm/job.h"
 #include "../comm/os.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#endif
 
 /* ---- reading the machine ----------------------------------------------------------------------
  */
@@ -610,7 +625,7 @@ static void dpari_doctor_devices(dpari_doctor *d)
                            "@ does not say the local rank, so no rank knows which of # GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpar_launcher_name(c->job.launcher), c->gpus, 0, 0);
+                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
@@ -911,7 +926,7 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpar_text_put(out, dpar_launcher_name(j->launcher));
+    dpar_text_put(out, dpari_launcher_name(j->launcher));
     dpar_text_put(out, ": rank ");
     dpar_text_int(out, j->rank);
     dpar_text_put(out, " of ");

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Reports of an exchange, and what tells that it moved the right things. */
+#include "halo_check.h"
+
+#include "../halo/halo_exchange.h"
+#include "../halo/halo_mem.h"
+#include "../halo/halo_open.h"
 #include "../halo/halo_plan.h"
+#include "../halo/halo_traffic.h"
 
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "../index/inner.h"
 #include "../index/redistribute.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
@@ -37,7 +44,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
 
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     int32_t k, c;
     if (!x || !out) {
         return;
@@ -50,7 +57,7 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
     dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
     dpar_text_put(out,
                   "  to rank   way       hops   pieces        bytes       direct         runs\n");
-    for (k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
         column[0] = t.peer;
@@ -119,11 +126,11 @@ static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
+static void dpari_hx_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->forward && !x->in_order; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -202,11 +209,11 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
     }
 }
 
-DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_unfilled(const dpar_halo_exchange *x, dpar_why *why)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->forward; s++) {
+    for (s = 0; s < x->forward; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
@@ -230,7 +237,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
             } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
-    return x ? DPAR_OK : dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    return DPAR_OK;
 }
 
 /* ---- comparing with what an exchange brings ---------------------------------------------------
@@ -254,7 +261,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
         b.from = &bits;
         b.to_type = DPAR_F32;
         b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
-        dpar_mem_move_box(&b);
+        (void)dpar_mem_move_box(&b);
         d = (double)f;
         break;
     case DPAR_I64:
@@ -321,7 +328,7 @@ static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_transfer t;
     dpar_status st = x->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
                                            DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -417,7 +424,7 @@ static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
                                     x->fields, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
@@ -425,9 +432,6 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
@@ -579,7 +583,7 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
 {
     const int up = at[k] > n;
     int32_t more = 0;
-    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *face = dpari_halo_edge((int32_t)*face, (k ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH) + up, &more);
     *turn = (*turn + more) % 4;
     at[k] += up ? -2 * n : 2 * n;
     if (more != 0) { /* the other face lies on its side */
@@ -648,7 +652,7 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, most = dpar_stencil_axes(h->shape, w->all.dims);
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpari_stencil_axes(h->shape, w->all.dims);
     *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
@@ -896,7 +900,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
     st = dpari_agree(x->c, st, NULL);
-    for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+    for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
@@ -909,14 +913,11 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
 {
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (dpari_hx_not_idle(x, why) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
         st = dpari_hx_compare_field(x, f, &found);
@@ -930,4 +931,21 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     return found.text[0] == 0 ? DPAR_OK
                               : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
                                                sizeof found.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_not_idle(x, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (what) {
+    case DPAR_HALO_POISON: dpari_hx_poison(x); return DPAR_OK;
+    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
+    case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
+    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
+    default:
+        return dpari_say(DPAR_E_ARG, why, "check #: DPAR_HALO_POISON (1) to WRONG (4)", what, 0, 0,
+                         0);
+    }
 }

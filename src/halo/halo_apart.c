@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
  * as long as it does not take too long. */
-#include "halo_plan.h"
+#include "halo_apart.h"
 
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "halo_plan.h"
 
 enum {
     DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */

@@ -5,19 +5,26 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "../index/inner.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
 #include "../index/redistribute.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
-#include "halo_plan.h"
 #include "../comm/kernel.h"
 #include "../comm/mem.h"
 #include "../comm/os.h"
+#include "../comm/group.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
 #include "../comm/world.h"
+#include "halo_apart.h"
+#include "halo_mem.h"
+#include "halo_open.h"
+#include "halo_plan.h"
+#include "halo_prepare.h"
+#include "halo_walk.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -74,121 +81,19 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
-{
-    return f->components > 0 ? f->components : 1;
-}
-
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
-{
-    return f->narrow ? f->wire : f->type;
-}
-
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
-{
-    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
-}
-
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
-{
-    return f->pair != 0 && (turn & 1) != 0;
-}
-
-/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
-{
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
-    return f->vector && (turn == 2 || turned);
-}
-
-/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
-{
-    int32_t d;
-    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
-        if (!(h->periodic >> d & 1u)) {
-            box->lo[d] = dpari_most(box->lo[d], 0);
-            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
-        }
-    }
-}
-
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
-{
-    int32_t d;
-    if (!dpar_halo_box(h, rank, all)) {
-        return 0;
-    }
-    if (!dpar_halo_owned(h, rank, own)) {
-        *own = *all;
-        for (d = 0; d < all->dims; d++) {
-            own->hi[d] = own->lo[d];
-        }
-    }
-    return 1;
-}
-
-/* The array as `rank` holds it, when origin and strides are the defaults. */
-static void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
-{
-    dpar_box own, all;
-    int64_t step = dpari_hx_components(f);
-    int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->h = f->halo;
-    a->rank = rank;
-    a->component = 1;
-    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all);
-    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
-        a->low[d] = own.lo[d] - all.lo[d];
-        a->own[d] = own.hi[d] - own.lo[d];
-        a->origin[d] = f->halos ? 0 : a->low[d];
-        a->stride[d] = step;
-        step *= f->halos ? dpari_most(a->own[d], 1) : all.hi[d] - all.lo[d];
-    }
-}
-
-static int dpari_hx_strided(const dpar_halo_field *f)
-{
-    int32_t d;
-    for (d = 0; d < f->halo->grid.dims; d++) {
-        if (f->stride[d] != 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
-{
-    int32_t d;
-    dpari_hx_dense(a, f, rank);
-    a->compact = f->halos != NULL;
-    a->elsewhere = dpari_hx_mem(f) != NULL;
-    a->component = f->component_stride != 0 ? f->component_stride : 1;
-    if (dpari_hx_strided(f)) {
-        for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->origin[d];
-            a->stride[d] = f->stride[d];
-        }
-    }
-}
-
 static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
+        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
+                              0);
     }
-    if (f->narrow && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_word(
-            DPAR_E_ARG, why,
-            "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
-            "or BF16",
-            dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_type(
+            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
+            f->wire, i, f->wire, 0, 0);
     }
-    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
-                         f->vector, f->narrow, 0);
+    if (f->vector < 0 || f->vector > 2) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -213,20 +118,6 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
                          h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
     }
     return DPAR_OK;
-}
-
-/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
-{
-    const dpar_halo *h = f->halo;
-    int32_t d;
-    for (d = 0; d < h->grid.dims; d++) {
-        if (h->window[d].kernel != 0) {
-            return 0;
-        }
-    }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
-           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
 /* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
@@ -404,6 +295,49 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
     return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
 }
 
+/* Does an array with room for another halo hold the one that is exchanged? */
+static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
+                                       dpar_why *why)
+{
+    const dpar_halo *h = f->halo, *room = f->room;
+    dpar_box all, whole;
+    const char *no = NULL;
+    dpar_status st = dpar_halo_check(room, why);
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (f->halos) {
+        no = "halos beside the block are as wide as the plan, there is no other room";
+    } else if (h->grid.dims != room->grid.dims ||
+               !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
+        no = "its room is on another grid, mesh or owners";
+    }
+    for (d = 0; d < h->grid.dims && !no; d++) {
+        no = h->grid.extent[d] != room->grid.extent[d] ? "its room is on a grid of another size"
+             : h->points[d] != room->points[d]         ? "its room is on other points"
+                                                       : NULL;
+    }
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+    }
+    if (!dpar_halo_box(h, rank, &all)) {
+        return DPAR_OK;
+    }
+    if (!dpar_halo_box(room, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
+                         0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             h->low[d], h->high[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -442,7 +376,11 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
                          f->components, 0, 0);
     }
-    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
     }
@@ -465,7 +403,8 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     return dpari_hx_check_way(f, i, o, why);
 }
 
-/* ---- the walk of a field in a step ----------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------
+ */
 
 /* Steps of `dims` dims: of a forward exchange, and of both. */
 static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
@@ -495,230 +434,6 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
         p.line = 0; /* ranks meet in one step of either */
     }
     return p;
-}
-
-typedef struct dpari_hx_walk {
-    dpar_halo_walk walk;
-    dpar_halo h;
-    int32_t rank, direction, moves;
-    int32_t dim;        /* -1: all at once */
-    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
-    int64_t own;        /* points between the two */
-    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* are a rank's boxes to itself split? Then: */
-    int32_t own_first;  /* does this one come before peers'? */
-    int32_t side;       /* of the box that is being split; 0: none is */
-    dpar_box clear;     /* where no peer has added anything so far */
-    dpar_transfer rest; /* of that box */
-} dpari_hx_walk;
-
-/* With a dim the halos of those after it travel along, as far as they have images: the last dim
- * goes first, so that rows are whole when they go along the others. */
-static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
-{
-    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
-    dpar_box own, all;
-    int32_t d;
-    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
-        return;
-    }
-    for (d = 0; d < h->grid.dims; d++) {
-        const int wraps = (int)(h->periodic >> d & 1u);
-        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
-        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
-        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
-        if (d == w->dim) {
-            continue;
-        }
-        if (d == cut ? d == w->cut : rows) {
-            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
-            w->after[d] =
-                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
-        }
-        w->h.low[d] = w->h.high[d] = 0;
-    }
-}
-
-/* What moves: halos, or shared points alone. */
-static int32_t dpari_hx_moves(const dpar_halo_options *o)
-{
-    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
-}
-
-/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
- * point is another's image, and the CPU makes the sums. */
-static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
-{
-    const dpar_halo *h = f->halo;
-    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
-           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
-}
-
-/* The local box, from 0 on. */
-static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
-{
-    dpar_box own;
-    int32_t d;
-    if (!dpari_hx_boxes(h, rank, &own, local)) {
-        return 0;
-    }
-    for (d = 0; d < local->dims; d++) {
-        local->hi[d] -= local->lo[d];
-        local->lo[d] = 0;
-    }
-    return 1;
-}
-
-static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       const dpari_hx_step *step, int32_t direction, int32_t moves,
-                                       dpar_why *why)
-{
-    const int beside = step->along == DPARI_HX_HALO_PLANES;
-    dpari_zero(w, sizeof *w);
-    w->h = *f->halo;
-    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
-    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
-    w->rank = rank;
-    w->direction = direction;
-    w->moves = moves;
-    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
-                dpari_hx_local(f->halo, rank, &w->clear);
-    if (step->number >= w->h.grid.dims ||
-        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
-        return DPAR_DONE;
-    }
-    if (step->number >= 0) {
-        dpari_hx_widen(w, f->halo, step);
-    }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
-}
-
-/* The walk itself; of halos beside halos once for those below and once for those above. */
-static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
-{
-    if (dpar_halo_next(&w->walk, t)) {
-        return 1;
-    }
-    if (w->cut < 0 || w->above) {
-        return 0;
-    }
-    w->above = 1;
-    return dpar_halo_begin(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
-           dpar_halo_next(&w->walk, t);
-}
-
-static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
-{
-    const int32_t c = w->cut;
-    int32_t d;
-    do {
-        if (!dpari_hx_advance(w, t)) {
-            return 0;
-        }
-    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
-    for (d = 0; d < t->dims && w->dim >= 0; d++) {
-        t->mine[d] += w->low[d] - w->before[d];
-        t->theirs[d] += w->low[d] - w->before[d];
-        t->extent[d] += w->before[d] + w->after[d];
-    }
-    if (c >= 0) {
-        t->mine[c] += w->above ? w->before[c] + w->own : 0;
-        t->theirs[c] = t->mine[c];
-        t->extent[c] = w->above ? w->after[c] : w->before[c];
-    }
-    return 1;
-}
-
-/* A peer's box: takes it out of what is clear, with as little else as possible. */
-static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
-{
-    dpar_box *b = &w->clear;
-    int32_t d, best = 0, above = 0;
-    double least = 0.0; /* of what is clear */
-    for (d = 0; d < t->dims; d++) {
-        const double n = (double)(b->hi[d] - b->lo[d]);
-        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
-        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
-        if (d == 0 || dpari_leastf(below, beyond) < least) {
-            least = dpari_leastf(below, beyond);
-            best = d;
-            above = beyond < below;
-        }
-    }
-    if (above) {
-        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
-    } else {
-        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
-    }
-}
-
-/* Is anything of a box clear? */
-static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
-{
-    int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
-            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
-static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
-{
-    const int32_t d = w->side / 2, above = w->side % 2;
-    dpar_transfer *r = &w->rest;
-    const int64_t end = r->mine[d] + r->extent[d];
-    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
-    dpar_transfer *upper = above ? t : r;
-    w->side++;
-    if (n <= 0) {
-        return 0;
-    }
-    *t = *r;
-    t->extent[d] = n;
-    r->extent[d] -= n;
-    upper->mine[d] += above ? r->extent[d] : n;
-    upper->theirs[d] += above ? r->extent[d] : n;
-    return 1;
-}
-
-/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
- * rank adds of its own need not wait for peers: it comes first. */
-static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
-{
-    w->own_first = 0;
-    if (w->side == 0) {
-        if (!dpari_hx_next_box(w, t)) {
-            return 0;
-        }
-        if (!w->splits || !dpari_hx_is_clear(w, t)) {
-            return 1;
-        }
-        if (t->peer != w->rank) {
-            dpari_hx_keep_off(w, t);
-            return 1;
-        }
-        w->rest = *t;
-    }
-    while (w->side < 2 * w->rest.dims) {
-        if (dpari_hx_peel(w, t)) {
-            return 1;
-        }
-    }
-    *t = w->rest;
-    w->side = 0;
-    w->own_first = 1;
-    return 1;
-}
-
-/* Pairs that turn by one or three quarters go component by component: two items. */
-static int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
-{
-    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
 }
 
 /* Items and peers, at most. */
@@ -795,19 +510,15 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why)
 {
-    dpar_halo_options o;
     dpari_hx_size z;
     dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    if (!c || !options || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -1000,14 +711,14 @@ static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
 {
     const double now = dpari_os_now();
     int64_t bits = 0;
-    memcpy(&bits, &now, sizeof now);
+    dpari_kern_copy(&bits, &now, sizeof now, 0);
     return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
 }
 
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
     int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
     if (!x->world) {
@@ -1025,7 +736,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
     for (i = 0; i < x->node->size; i++) {
         const int32_t rank = apart ? told[2 * i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
-            x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
             x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
@@ -1079,84 +790,6 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
 
 /* ---- items ------------------------------------------------------------------------------------
  */
-
-/* The slab of the compact form that a box begins in; elements before it. */
-static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                         dpar_box *slab, int64_t *before)
-{
-    dpar_box own, all;
-    int32_t n, d;
-    *before = 0;
-    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
-        return 0;
-    }
-    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
-        int64_t points = 1;
-        int inside = 1;
-        for (d = 0; d < slab->dims; d++) {
-            slab->lo[d] -= all.lo[d];
-            slab->hi[d] -= all.lo[d];
-            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
-            points *= slab->hi[d] - slab->lo[d];
-        }
-        if (inside) {
-            return 1;
-        }
-        *before += points * components;
-    }
-    return 0;
-}
-
-/* Where the box that begins at local point at[] lies in an array. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p)
-{
-    const int32_t dims = a->h->grid.dims;
-    int32_t d, own = 1;
-    dpar_box slab;
-    int64_t step = components;
-    for (d = 0; d < dims; d++) {
-        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
-    }
-    p->part = DPARI_HX_OWN;
-    p->at = 0;
-    p->stride[dims] = a->component;
-    if (a->compact && !own) {
-        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
-            p->part = -1; /* where a star has nothing */
-            return;
-        }
-        p->part = DPARI_HX_HALOS;
-        p->stride[dims] = 1;
-        for (d = dims - 1; d >= 0; d--) {
-            p->stride[d] = step;
-            p->at += (at[d] - slab.lo[d]) * step;
-            step *= slab.hi[d] - slab.lo[d];
-        }
-        return;
-    }
-    for (d = 0; d < dims; d++) {
-        p->stride[d] = a->stride[d];
-        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
-    }
-}
-
-/* Bytes that lie in a row. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type)
-{
-    int64_t run = 1;
-    int32_t d = 0;
-    while (d < dims) {
-        for (d = 0; d < dims; d++) {
-            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
-                run *= extent[d];
-                break;
-            }
-        }
-    }
-    return run * dpar_type_bytes(type);
-}
 
 /* The steps of the message: the owner's array, closed up. */
 static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
@@ -1230,41 +863,6 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
     it->negate = (t->turn == 1) == (k == 0);
 }
 
-/* Rows of a box along a dim. */
-static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
-{
-    int64_t rows = 1;
-    int32_t d;
-    for (d = 0; d < it->dims; d++) {
-        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
-    }
-    return rows;
-}
-
-/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-static int32_t dpari_hx_row_of(const dpari_hx_item *it)
-{
-    int32_t d, row = 0;
-    for (d = 1; d < it->dims - 1; d++) {
-        const int64_t a = it->own_step[d], b = it->own_step[row];
-        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
-    }
-    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
-}
-
-/* Does forward ask for the ends of the rows that peers read? */
-static int dpari_hx_asks(const dpar_halo_exchange *x)
-{
-    const dpari_hx_step *last = &x->step[x->forward - 1];
-    const int64_t end = last->s + last->s_items;
-    int64_t k, rows = 0;
-    for (k = 0; k < end; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
-    }
-    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
-}
-
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
 static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
                           const dpar_transfer *t, int sends, int32_t k)
@@ -1310,47 +908,6 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
     it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
     it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
-}
-
-/* Its loops: giving, taking with `op`. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
-{
-    const dpar_halo_field *f = &x->field[it->field];
-    const int32_t wire = dpari_hx_wire(f);
-    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
-    dpari_stride_piece p;
-    int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = it->dims;
-    for (d = 0; d < it->dims; d++) {
-        p.extent[d] = it->extent[d];
-        p.to[d] = it->own_step[d];
-        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
-    }
-    p.to_type = f->type;
-    p.from_type = it->direct ? f->type : wire;
-    p.through = wire;
-    p.op = op;
-    p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
-    p.beside = op == DPAR_SUM ? it->beside : 0;
-    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
-    p.wide = x->wide;
-    dpari_stride_prepare(&it->take, &p);
-    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
-    p.back = 0;
-    p.beside = 0;
-    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
-    p.op = DPAR_COPY;
-    p.negate = 0;
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->dense[d];
-        p.from[d] = it->own_step[d];
-    }
-    p.to_type = wire;
-    p.from_type = f->type;
-    dpari_stride_prepare(&it->give, &p);
 }
 
 /* The place of the item in what goes through memory in one direction. */
@@ -1612,250 +1169,6 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
     return st;
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
-{
-    return takes ? &it->taken : &it->given;
-}
-
-/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
-static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
-{
-    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
-                 : it->packs && it->give_mate == 0;
-}
-
-/* In the same? */
-static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
-                             const dpari_hx_item *b, int takes)
-{
-    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
-           (!x->bound ||
-            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
-}
-
-static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
-{
-    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
-}
-
-/* The entries of b in a list of a; returns how many. */
-static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
-                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
-{
-    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
-    if (!takes) {
-        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
-    }
-    return dpari_stride_list(
-        &b->take, mine,
-        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
-}
-
-/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
- * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
- * for (1.0 -> 1.5 us). */
-static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int64_t i, int takes, int64_t at)
-{
-    dpari_hx_item *a = &item[i];
-    dpari_hx_few *l = dpari_hx_few_of(a, takes);
-    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
-    int64_t j;
-    l->at = at;
-    for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
-        dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
-        int32_t runs = 0;
-        if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
-            dpari_hx_one_list(x, a, &item[j], takes)) {
-            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
-        }
-        if (runs == 0 && (strict || j == i)) {
-            return;
-        }
-        if (runs > 0) {
-            of->runs = j == i ? 0 : -1;
-            l->runs += runs;
-        }
-    }
-}
-
-/* The lists of n items that are given or taken one after the other. */
-static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
-{
-    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
-    int32_t step = 0; /* from the item before */
-    for (i = 0; i < n; i++) {
-        dpari_hx_few_of(&item[i], takes)->runs = 0;
-    }
-    for (i = 0; i < n; i++) {
-        if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
-            dpari_hx_list_from(x, item, n, i, takes, at);
-            at += dpari_hx_few_of(&item[i], takes)->runs;
-        }
-    }
-    for (i = n - 1; i >= 0; i--) {
-        const dpari_hx_item *it = &item[i];
-        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
-        l->step = 1 + step;
-        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
-                   ? l->step
-                   : 0;
-    }
-}
-
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
-{
-    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
-    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
-}
-
-static void dpari_hx_gather_all(dpar_halo_exchange *x)
-{
-    int32_t s, takes;
-    for (s = 0; s < x->steps; s++) {
-        const dpari_hx_step *p = &x->step[s];
-        for (takes = 0; takes < 2; takes++) {
-            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
-            dpari_hx_gather_sends(x, p, takes);
-        }
-    }
-}
-
-/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
- */
-static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
-{
-    int32_t d;
-    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
-        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
-        return 0;
-    }
-    for (d = 0; d < a->dims; d++) {
-        if (a->extent[d] != b->extent[d] || a->own_step[d] != b->own_step[d]) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Have two boxes of own cells no point in common? */
-static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
-{
-    int32_t d;
-    for (d = 0; d < a->dims - 1; d++) {
-        const int64_t shift = b->local[d] - a->local[d];
-        if (shift >= a->extent[d] || -shift >= a->extent[d]) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
- * each other and have no point in common: the order of the others is promised. */
-static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
-{
-    return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
-           (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
-}
-
-static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
-{
-    dpari_stride_spot few[DPARI_STRIDE_FEW];
-    int64_t i, j;
-    for (i = 0; i < n; i++) {
-        dpari_hx_item *a = &item[i];
-        if (dpari_hx_mem(&x->field[a->field])) {
-            a->give_mate = a->take_mate = -1;
-            continue;
-        }
-        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
-            dpari_hx_item *b = &item[j];
-            if (!dpari_hx_mates(a, b) || dpari_stride_list(&a->take, 0, 0, few) > 0) {
-                continue;
-            }
-            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
-                a->give.run <= DPARI_HX_SHORT) {
-                a->give_mate = (int32_t)(j - i);
-                b->give_mate = -1;
-            }
-            if (dpari_hx_taken_together(a, b, sends)) {
-                a->take_mate = (int32_t)(j - i);
-                b->take_mate = -1;
-            }
-        }
-    }
-}
-
-/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
- * It is packed by then; both lie in the same lines, which are then written once. */
-static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
-                             const dpari_hx_item *a, const dpari_hx_item *b)
-{
-    const int64_t size = dpar_type_bytes(x->field[a->field].type);
-    const int64_t gap = a->mine_at - b->mine_at;
-    int64_t k;
-    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
-        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
-        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
-        !dpari_hx_mates(a, b)) {
-        return 0;
-    }
-    for (k = p->s; k < p->s + p->s_items; k++) {
-        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
-{
-    int64_t i, j;
-    for (i = p->r; i < p->r + p->r_items; i++) {
-        dpari_hx_item *a = &x->item[i];
-        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
-            dpari_hx_item *b = &x->item[j];
-            if (dpari_hx_may_wipe(x, p, a, b)) {
-                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
-                a->wiper = j - i;
-                dpari_hx_prepare(x, b, DPAR_SUM);
-                a->give.clear = b->take.beside == 0;
-            }
-        }
-    }
-}
-
-/* hash[0] is of R: what one receives the other sends. */
-static void dpari_hx_finish_items(dpar_halo_exchange *x)
-{
-    int32_t s;
-    int64_t k;
-    for (s = 0; s < x->steps; s++) {
-        dpari_hx_step *p = &x->step[s];
-        for (k = p->r; k < p->s + p->s_items; k++) {
-            dpari_hx_item *it = &x->item[k];
-            const int sends = k >= p->s;
-            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            if (it->peer >= 0) {
-                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
-                it->pack_at += w->out_at[give];
-                it->take_at += w->in_at[!give];
-            }
-            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
-        }
-        dpari_hx_wipe_beside(x, p);
-        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
-        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
-    }
-    dpari_hx_gather_all(x);
-    x->asks = dpari_hx_asks(x);
-    x->prepared = DPAR_SUM;
-}
-
 static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
 {
     const dpar_status st = dpari_hx_pin_all(x, 1);
@@ -1911,9 +1224,8 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] =
-            shares && !x->array[i].elsewhere && f->data &&
-            (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
+                               (later || dpari_ref(x->world, f->data, 1) != 0);
         x->array[i].reach[1] =
             shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }
@@ -1972,10 +1284,10 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why)
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why)
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
@@ -2009,6 +1321,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     x->node = o.node ? o.node : c;
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
+    x->options.field = x->field;
     x->rank = c->rank;
     x->wide = dpari_os_wide();
     x->fields = n;
@@ -2033,11 +1346,11 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 }
 
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why)
 {
-    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
+    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
+                         options ? options->fields : 0, options, 0, plan, why);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -2080,84 +1393,5 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
     }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
-{
-    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
-}
-
-/* ---- the same array, less wide ----------------------------------------------------------------
- */
-
-/* Why the narrower halo is none of this field's; NULL: it is. */
-static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
-{
-    const dpar_halo *wide = f->halo;
-    int32_t d;
-    if (f->halos) {
-        return "halos beside the block are as wide as the plan: give the narrower plan its own";
-    }
-    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
-        h->owner != wide->owner) {
-        return "the narrower halo is on another grid, mesh or owners";
-    }
-    for (d = 0; d < wide->grid.dims; d++) {
-        if (h->grid.extent[d] != wide->grid.extent[d]) {
-            return "the narrower halo is on a grid of another size";
-        }
-        if (h->points[d] != wide->points[d]) {
-            return "the narrower halo is on other points";
-        }
-    }
-    return NULL;
-}
-
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why)
-{
-    dpari_hx_array a;
-    dpar_halo_field to;
-    dpar_box own[2], all[2];
-    const char *no;
-    dpar_status st;
-    int32_t d;
-    if (!field || !field->halo || !halo || !narrower) {
-        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
-                         0, 0, 0, 0);
-    }
-    st = dpar_halo_check(field->halo, why);
-    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    no = dpari_hx_not_inside(field, halo);
-    if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
-    }
-    to = *field;
-    to.halo = halo;
-    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
-        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
-            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
-                             0);
-        }
-        dpari_hx_array_of(&a, field, rank);
-        for (d = 0; d < halo->grid.dims; d++) {
-            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
-                return dpari_say(DPAR_E_RANGE, why,
-                                 "dim #: widths of # and # do not lie in the array of rank #", d,
-                                 halo->low[d], halo->high[d], rank);
-            }
-            to.stride[d] = a.stride[d];
-            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
-        }
-        to.component_stride = a.component;
-    }
-    *narrower = to;
     return DPAR_OK;
 }

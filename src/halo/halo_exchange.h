@@ -13,29 +13,32 @@
  *         dpar_mesh mesh;
  *         dpar_halo h = {0};
  *         dpar_halo_field f = {0};
+ *         dpar_halo_options o = {0};
  *         dpar_halo_exchange *x = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why);
- *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why);
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
  *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
  *         h.periodic = 1u << 1;
  *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
  *         f.halo = &h;
  *         f.type = DPAR_F64;
  *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
- *         bad = bad || dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why);
+ *         o.field = &f;
+ *         o.fields = 1;
+ *         bad = bad || dpar_halo_exchange_bytes(c, &o, &bytes, &why);
  *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &f, 1, NULL, &x, &why);
+ *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why);
  *         for (step = 0; step < 10 && !bad; step++) {
  *             bad = dpar_halo_exchange_begin(x);
  *             if (dpar_halo_core(&h, c->rank, &todo)) {
  *                 compute(&f, &box, &todo);
  *             }
  *             bad = bad || dpar_halo_exchange_end(x);
- *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }
@@ -73,16 +76,18 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
                               one plan may have different ones: other points, widths, dims */
-    int32_t type;          /* DPAR_F64, ... */
+    const dpar_halo *room; /* NULL; or the halo that the array has room for, where it is wider than
+                              the one that is exchanged, see below */
+    int32_t type;          /* DPAR_F64, ...; must be said */
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
                               grid is (cubed sphere) */
     int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
                               vector 1: with signs; 0: scalars of their points, without */
-    int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
-                              nearest, also where no message is needed: the same bits everywhere */
-    int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
+    int32_t wire;          /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or
+                              BF16), rounded to nearest, also where no message is needed: the same
+                              bits everywhere */
+    int32_t components;    /* elements at each point; 0: 1 */
     int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
                                  for without these an array has its components last; E_ARG.) */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
@@ -99,8 +104,8 @@ typedef struct dpar_halo_field {
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank. Where c
                             has a memory of its own and messages carry all (no ranks share memory):
-                            c->mem; nothing waits for the device then, and poison, agree and
-                            compare do nothing or give E_ARG */
+                            c->mem; nothing waits for the device then, and
+                            dpar_halo_exchange_check gives E_ARG */
 } dpar_halo_field;
 
 /* Two fields that follow each other in the list are u, along the last dim, and v, along the one
@@ -117,6 +122,17 @@ typedef struct dpar_halo_field {
  *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
 enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
+/* Two widths of one array: a code that needs 3 points once a step and 1 in its substeps has two
+ * plans over it, whose fields differ in `halo`; bind both when arrays swap:
+ *     dpar_halo thin = wide;                           (field.halo is &wide)
+ *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
+ *     dpar_halo_field inner = field;
+ *     inner.halo = &thin;
+ *     inner.room = &wide;
+ * Grid, mesh, owners and points of both are the same (E_ARG), the exchanged one's box lies inside
+ * (E_RANGE); not for compact halos, whose buffer has one width (E_ARG). With strides, too, `origin`
+ * is the first own point of the wider one. */
+
 /* How it travels. */
 enum {
     DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
@@ -126,9 +142,12 @@ enum {
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
 };
 
-/* All zero: the defaults. The same on all ranks, but for node and timers. */
+/* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
+ * The same on all ranks, but for where arrays lie, node and timers. */
 typedef struct dpar_halo_options {
-    int32_t way;       /* DPAR_HALO_x */
+    const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
+    int32_t fields;               /* 1 .. 4096 */
+    int32_t way;                  /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
                           three steps: fewer messages, more waits. Not with folds, poles, cubes,
                           masked owners, windows, compact halos, edges without corners: E_ARG.
@@ -142,9 +161,9 @@ typedef struct dpar_halo_options {
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
-    int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
-    dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
-                          those of c, if its engine shares memory */
+    int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
+    dpar_comm *node; /* the ranks of c that share memory with this one (dpar_mpi_make_node); NULL:
+                        those of c, if its engine shares memory */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -152,10 +171,9 @@ typedef struct dpar_halo_exchange dpar_halo_exchange;
 /* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
  * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
  * where arrays lie. Local. O(pieces). */
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
-                                              int32_t n, const dpar_halo_options *options,
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
-/* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
+/* Plans the exchange. Arrays of the fields and their halos stay where they are as long as the plan
  * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
  * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
  * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
@@ -164,7 +182,6 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
  * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
  * all ranks. Costs some messages a peer: once, not each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
@@ -209,77 +226,17 @@ DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t 
  * it: no call may have such a plan any more. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
-/* What a rank sends to one peer at each exchange. */
-typedef struct dpar_halo_traffic {
-    int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
-    int64_t pieces; /* boxes */
-    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
-    int64_t direct; /* of them read where they lie */
-    int64_t runs;   /* pieces of memory in one piece */
-} dpar_halo_traffic;
-/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
-DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
-                                        dpar_halo_traffic *t);
-/* A table of it with the phases' times (options.timers), as text: microseconds an exchange. Nothing
- * for NULL. Local, O(peers x pieces). */
-DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
-
-/* ---- looking for mistakes ---- */
-
-/* Is what an exchange would bring there already, bit for bit? With a plan of shared points: are all
- * copies of a point equal to their owner's? With halos: is none stale? E_MISMATCH on all ranks with
- * the first that differs: field, point, both ranks, both values. Nothing changes (halos do while it
- * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
-
-/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Between exchanges. Local.
- */
-DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
-/* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
- * itself. Local. */
-DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why);
-/* Compares every halo cell with its owner's cell, over another way: each field's own points are
- * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
- * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
- * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
- * for the whole grid on rank 0 (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
-
-/* ---- narrower widths ---- */
-
-/* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
- * step and 1 in its substeps has two plans over one array.
- *     dpar_halo thin = wide;                           (field.halo is &wide)
- *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
- *     dpar_halo_field_narrower(&field, &thin, c->rank, &field_1, &why);
- *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
- *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
- * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
- * Grid, mesh, owners and points are those of the wider one (E_ARG), its box lies inside (E_RANGE);
- * not for compact halos, whose buffer has one width (E_ARG). rank: of the communicator. Local. */
-DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
-                                              int32_t rank, dpar_halo_field *narrower,
-                                              dpar_why *why);
-
 /* ---- choosing ---- */
 
-/* What was fastest, to keep beside the code's own configuration. */
-typedef struct dpar_halo_choice {
-    int32_t way, ordered;
-    int64_t run_bytes;
-    double seconds; /* an exchange took, the slowest rank's median */
-} dpar_halo_choice;
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
- * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
- * dpar_halo_exchange_bytes says with options.ordered 0 and 1, free again afterwards. Of the options
- * way, ordered and run_bytes are not looked at. The fields' halos are filled
- * afterwards. Errors as init and run. */
+ * writes the fastest into way, ordered and run_bytes of the options, which are not looked at: the
+ * same on all ranks, to keep beside the code's own configuration. *seconds (NULL: not wanted): what
+ * an exchange took, the slowest rank's median. (Ordered or not, sums of adjoints differ by
+ * rounding: keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
+ * dpar_halo_exchange_bytes says with ordered 0 and 1, free again afterwards. The fields' halos are
+ * filled afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_choice *choice, dpar_why *why);
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why);
 
 #endif

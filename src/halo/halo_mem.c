@@ -1,34 +1,27 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fields in memory that the CPU does not reach: their boxes, in batches. */
-#include "halo_plan.h"
+#include "halo_mem.h"
 
 #include "../base/arith.h"
 #include "../comm/comm.h"
 #include "../comm/mem.h"
-#include "../comm/world.h"
-
-/* The table of a field; NULL: the host's memory. */
-DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
-{
-    return f->mem && f->mem->move ? f->mem : NULL;
-}
+#include "halo_plan.h"
 
 /* One box, here or there, done when this returns. */
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
 {
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
     if (!m) {
-        dpar_mem_move_box(box);
-        return DPAR_OK;
+        return dpar_mem_move_box(box);
     }
     st = m->move(m->ctx, box, 1);
     return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b)
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
@@ -133,7 +126,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes, int on)
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_apart.c for arrays that overlap, halo_tune.c chooses,
- * halo_mem.c moves what the CPU cannot.
+/* halo_plan - what a planned exchange is made of, and where things lie in it. Private: the floor of
+ * these, lowest first,
+ *
+ *     halo_apart     have two arrays an element in common?
+ *     halo_walk      the boxes of a step
+ *     halo_mem       what the CPU cannot move
+ *     halo_prepare   how each box is copied
+ *     halo_run       exchanges: begin, test, end
+ *     halo_exchange  checks, agrees, plans
+ *     halo_tune      chooses a way by trying
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -61,6 +68,7 @@ typedef struct dpari_hx_array {
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t inner[DPAR_MAX_DIMS]; /* its first own point behind that of the array's room */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
 } dpari_hx_array;
 
@@ -110,7 +118,7 @@ typedef struct dpari_hx_flow {
     int64_t in_at[2], in_bytes[2], in_direct[2];
     int64_t first, boxes; /* of R */
     int64_t sends;        /* items of S */
-    uint64_t hash[2];     /* of S, of R */
+    uint64_t hash[2];     /* of R, of S: what one receives the other sends */
     int32_t packed;       /* the peer reads what this rank packs, here or in the other mode */
     int32_t taken;
 } dpari_hx_flow;
@@ -202,60 +210,51 @@ struct dpar_halo_exchange {
     int32_t mark; /* of this rank, while it is planned */
 };
 
+/* ---- fields ---- */
+
 /* Elements at a point. */
-DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
-DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
-/* Its memory; NULL: the host's. One box of it moved, in either case. */
-DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
-DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
-/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
-DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                               unsigned char *dense, int back, dpar_mem_box *b);
-/* Of some items those in other memory are given, or taken; settle: that is done. */
-DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
-/* Memory of the host that will be moved from and to; all memory of a plan. */
-DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                   int on);
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
-/* Where what is taken lies. */
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
-/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
-/* Own points and local box of a rank; 0: it has none. */
-DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
+/* Its memory; NULL: the host's. */
+DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
-DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Does what arrives after so many quarter turns come from that other's array? With another sign? */
-DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
-/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
- * says whether there are any. */
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *options, int32_t later,
-                                    dpar_halo_exchange **plan, dpar_why *why);
-/* The array as `rank` holds it. */
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
-/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
- * span: four a field, to work in. */
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why);
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why);
+DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+
+/* ---- boxes in arrays ---- */
+
+/* Own points and local box of a rank; 0: it has none. */
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* Where the box that begins at local point `at` lies in the array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                               dpari_hx_spot *p);
+
+/* ---- of this header's own modules ---- */
+
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* Where the box that begins at local point `at` lies in the array. */
-DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                              dpari_hx_spot *p);
+/* Does it say strides of its own? */
+DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
+/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+/* The halo that the array has room for. */
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+/* The array as `rank` holds it; dense: when origin and strides are the defaults. */
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 /* Bytes in one piece. */
 DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                     int32_t type);
-/* The copies of an item, adjoint ones for this op. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
-/* The lists of a step's S: of those that come first, and of the others. */
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
-                                     int takes);
+
+/* Which of the two turns the exchange under way is. */
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x);
+/* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
+ * memory that this is in. */
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it);
 
 #endif

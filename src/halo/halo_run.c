@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Exchanges: waiting for peers, packing, taking. */
-#include "halo_plan.h"
+#include "halo_exchange.h"
 
 #include "../base/arith.h"
-#include "../base/box.h"
 #include "../base/type.h"
-#include "../index/halo.h"
 #include "../comm/comm.h"
-#include "../comm/kernel.h"
+#include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/group.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
 #include "../comm/world.h"
+#include "halo_mem.h"
+#include "halo_plan.h"
+#include "halo_prepare.h"
 
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
@@ -34,9 +36,9 @@ typedef struct dpari_hx_suspect {
 /* The rank in the plan's communicator of one of the world; -1: none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    const dpari_group *g = dpari_group_of(x->node);
     int32_t i;
-    for (i = 0; i < x->node->size && s->world_rank[i] != world; i++) {
+    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
     }
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
 }
@@ -60,7 +62,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
                                  const dpari_hx_suspect *q, double waited)
 {
-    dpari_shm *s = (dpari_shm *)(void *)x->node;
+    dpari_group *g = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
     dpar_why why;
     dpar_text t;
@@ -72,7 +74,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
     dpar_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, s, p->world);
+        dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpar_text_put(&t, " did not come in ");
         dpar_text_fixed(&t, waited, 1);
@@ -94,7 +96,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
         dpar_text_char(&t, ' ');
         dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
-    status = dpari_shm_break(s, status, why.text);
+    status = dpari_group_break(g, status, why.text);
     if (x->node != x->c) {
         dpar_comm_abort(x->c, status, x->node->why.text);
     }
@@ -105,7 +107,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
 static void dpari_hx_progress(dpar_halo_exchange *x)
 {
     int32_t i;
-    dpari_shm_progress_all((dpari_shm *)(void *)x->node);
+    dpari_shm_progress_all(x->node);
     if (x->node != x->c) {
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
@@ -117,7 +119,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
-    dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    dpar_status st = dpari_group_broken(dpari_group_of(x->node));
     if (st == DPAR_OK) {
         st = x->c->status;
     }
@@ -130,8 +132,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
                             dpari_hx_suspect *q)
 {
-    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
-    const int32_t who = dpari_shm_culprit(s, x->peer[peer].world, now, quiet, &q->links);
+    const dpari_group *g = dpari_group_of(x->node);
+    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;
@@ -229,34 +231,6 @@ enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPAR
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
-}
-
-static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
-{
-    return x->count & 1;
-}
-
-static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return x->part[it->mine] + it->mine_at;
-}
-
-/* The beginning of the memory where what is taken lies. */
-static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-    if (it->peer < 0) {
-        return x->part[it->theirs];
-    }
-    if (it->direct) {
-        return p->at[it->theirs];
-    }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
-}
-
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
-{
-    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
 
 /* The lines where the rows of a box begin and end. */
@@ -633,7 +607,7 @@ static void dpari_hx_break_both(dpar_halo_exchange *x)
 static void dpari_hx_over(dpar_halo_exchange *x)
 {
     x->active = 0;
-    x->c->unposted = x->c->unposted == x ? NULL : x->c->unposted;
+    dpari_rest_drop(x->c, x);
 }
 
 /* The exchange failed: nothing of it stays under way. */
@@ -664,16 +638,14 @@ static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
     return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
 }
 
-/* Messages of two plans meet in the order in which they are posted, on all ranks the same: of the
- * one that began before, all come before those of the next. */
-static dpar_status dpari_hx_post_rest(dpar_comm *c)
+/* What a plan that began before this one still has to post: dpari_rest. */
+static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_exchange *before = c->unposted;
+    dpar_halo_exchange *x = (dpar_halo_exchange *)before;
     dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && before && before->active && dpari_hx_unposted(before)) {
-        st = dpari_hx_on(before, 1);
+    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        st = dpari_hx_on(x, 1);
     }
-    c->unposted = NULL;
     return st;
 }
 
@@ -693,7 +665,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
 {
     dpar_status st = DPAR_OK;
     if (x->world) { /* the others may have given this rank up */
-        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+        st = dpari_group_broken(dpari_group_of(x->node));
     }
     st = st == DPAR_OK ? dpari_hx_broken(x) : st;
     if (st != DPAR_OK) {
@@ -704,7 +676,7 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
-    st = dpari_hx_post_rest(x->c);
+    st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
         return st;
     }
@@ -727,7 +699,9 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
         st = dpari_hx_begin_step(x, x->next);
     }
-    x->c->unposted = st == DPAR_OK && dpari_hx_unposted(x) ? x : NULL;
+    if (st == DPAR_OK && dpari_hx_unposted(x)) {
+        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+    }
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
@@ -790,6 +764,13 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
 {
     const dpar_status st = dpar_halo_exchange_begin(x);
     return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* What an exchange moves: to whom, how much and in which way. */
-#include "halo_plan.h"
+#include "halo_traffic.h"
 
 #include "../base/arith.h"
 #include "../base/type.h"
@@ -35,8 +35,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
-                                        dpar_halo_traffic *t)
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* The fastest way, by trying. */
-#include "halo_plan.h"
+#include "halo_exchange.h"
 
 #include "../base/arith.h"
 #include "../base/box.h"
@@ -8,6 +8,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/os.h"
+#include "halo_plan.h"
 
 /* ---- choosing ---------------------------------------------------------------------------------
  */
@@ -57,34 +58,34 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_choice *choice, dpar_why *why)
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why)
 {
-    dpar_halo_options o;
-    dpar_halo_choice best;
+    dpar_halo_options o, best;
+    double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
     int32_t i, k;
     dpari_zero(&o, sizeof o);
-    dpari_zero(&best, sizeof best);
     o = options ? *options : o;
+    best = o;
     o.timers = 0;
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
-        double seconds;
+        double took;
         int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < n && o.ordered; k++) { /* the first way, which is none, judges the fields */
-            ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
+        for (k = 0; k < o.fields && o.field && o.ordered;
+             k++) { /* the first way, which is none, judges the fields */
+            ordered = ordered && o.field[k].halo && dpari_hx_can_order(&o.field[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
-        st = choice ? st : dpari_say(DPAR_E_ARG, &said, "halo: choice is NULL", 0, 0, 0, 0);
+        st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
@@ -93,22 +94,25 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
         if (st != DPAR_OK) {
             return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
         }
-        st = dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why);
+        st = dpar_halo_exchange_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
-        seconds = dpari_hx_time(x, &st);
-        if (st == DPAR_OK && (best.seconds <= 0.0 || seconds < best.seconds)) {
+        took = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.way = o.way;
             best.ordered = o.ordered;
             best.run_bytes = o.run_bytes;
-            best.seconds = seconds;
+            least = took;
         }
         st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
     }
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
-    *choice = best;
+    *options = best;
+    if (seconds) {
+        *seconds = least;
+    }
     return DPAR_OK;
 }

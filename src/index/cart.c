@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "cart.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- prime factors and divisors ---- */
 
@@ -203,7 +203,7 @@ static void dpari_dims_search(dpari_dims *s, int32_t n)
     }
 }
 
-DPAR_API dpar_status dpar_dims_create(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
+DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
 {
     dpari_dims s;
     dpar_status st;
@@ -233,8 +233,8 @@ DPAR_API dpar_status dpar_dims_create(int32_t ranks, int32_t dims, int32_t *part
 
 /* ---- ordered factorisations ---- */
 
-DPAR_API dpar_status dpar_grid_next(int32_t ranks, int32_t dims, const int32_t *room,
-                                    int32_t *parts)
+DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
+                                            int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -472,9 +472,10 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                           dims, cells, ranks);
 }
 
-DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                   uint32_t periodic, const int32_t *parts, int64_t *cut,
-                                   dpar_why *why)
+/* The cut of a grid over parts that are all given. */
+DPARI_FN dpar_status dpari_cart_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                    uint32_t periodic, const int32_t *parts, int64_t *cut,
+                                    dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int64_t sum = 0, face = 0;
@@ -584,7 +585,7 @@ DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int6
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* dpar_cart_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -601,14 +602,19 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_grid_create(int32_t ranks, int32_t dims, const int64_t *cells,
-                                      const int64_t *weight, uint32_t periodic, int32_t *parts,
-                                      int64_t *cut, dpar_why *why)
+DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
+                                      dpar_why *why)
 {
-    if (ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", ranks, 0, 0, 0);
+    const int64_t *weight = NULL;
+    int32_t d;
+    if (grid->ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", grid->ranks, 0, 0, 0);
     }
-    return dpari_grid_solve(0, ranks, dims, cells, weight, periodic, parts, cut, why);
+    for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
+        weight = grid->weight[d] != 0 ? grid->weight : weight;
+    }
+    return dpari_grid_solve(0, grid->ranks, grid->dims, grid->cells, weight, grid->periodic, parts,
+                            cut, why);
 }
 
 /* ---- Cartesian topology ---- */
@@ -652,7 +658,9 @@ static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
     return c >= 0 && c < n ? (int32_t)c : -1;
 }
 
-DPAR_API int32_t dpar_cart_rank(const dpar_cart *cart, const int32_t *coord)
+/* The rank at coord[0 .. dims-1]; periodic coordinates wrap. DPAR_PROC_NULL where one is outside an
+ * open axis. */
+DPARI_FN int32_t dpari_cart_rank(const dpar_cart *cart, const int32_t *coord)
 {
     int32_t d, rank = 0;
     for (d = 0; d < cart->dims; d++) {
@@ -665,7 +673,8 @@ DPAR_API int32_t dpar_cart_rank(const dpar_cart *cart, const int32_t *coord)
     return rank;
 }
 
-DPAR_API dpar_status dpar_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
+/* coord[0 .. dims-1] of a rank. E_ARG when the rank is outside. */
+DPARI_FN dpar_status dpari_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
 {
     int32_t d;
     if (rank < 0 || rank >= cart->size) {
@@ -678,11 +687,12 @@ DPAR_API dpar_status dpar_cart_coords(const dpar_cart *cart, int32_t rank, int32
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                     int32_t *source, int32_t *dest)
+/* MPI_Cart_shift. `by` may be negative or larger than the axis. */
+DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
+                                      int32_t *source, int32_t *dest)
 {
     int32_t coord[DPAR_MAX_DIMS], here, from, to, d, stride = 1;
-    if (axis < 0 || axis >= cart->dims || dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (axis < 0 || axis >= cart->dims || dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     for (d = axis + 1; d < cart->dims; d++) {
@@ -696,12 +706,13 @@ DPAR_API dpar_status dpar_cart_shift(const dpar_cart *cart, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                   dpar_cart *sub, int32_t *sub_rank, int32_t *which)
+/* MPI_Cart_sub: the grid of the axes in `keep`; the rank's number in it; which of the sub-grids. */
+DPARI_FN dpar_status dpari_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
+                                    dpar_cart *sub, int32_t *sub_rank, int32_t *which)
 {
     dpar_cart s;
     int32_t coord[DPAR_MAX_DIMS], d, in = 0, of = 0;
-    if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_zero(&s, sizeof(s));
@@ -758,7 +769,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
+DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
@@ -768,17 +779,19 @@ DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                      int32_t *list, int32_t room)
+/* At most `room` neighbours of a rank; how many there are. Star: for each axis the lower, then the
+ * higher; box: by offset, row-major. */
+DPARI_FN int32_t dpari_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
+                                       int32_t *list, int32_t room)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
     const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
-    if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
+    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
         return -1;
     }
     for (i = 0; stencil == DPAR_STENCIL_STAR && i < star && i < room; i += 2) {
         int32_t lower = DPAR_PROC_NULL, higher = DPAR_PROC_NULL;
-        dpar_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
+        dpari_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
         list[i] = lower;
         if (i + 1 < room) {
             list[i + 1] = higher;
@@ -786,11 +799,11 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
     }
     for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
         const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
-        if (moves == 0 || moves > dpar_stencil_axes(stencil, cart->dims)) {
+        if (moves == 0 || moves > dpari_stencil_axes(stencil, cart->dims)) {
             continue;
         }
         if (all++ < room) {
-            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpar_cart_rank(cart, next)
+            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpari_cart_rank(cart, next)
                                                                    : DPAR_PROC_NULL;
         }
     }
@@ -798,18 +811,6 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
 }
 
 /* ---- placement ---- */
-
-DPAR_API dpar_stencil dpar_stencil_edges(int32_t shape)
-{
-    dpar_stencil s;
-    int32_t d;
-    s.shape = shape;
-    s.bytes = 1;
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        s.block[d] = s.width[d] = 1;
-    }
-    return s;
-}
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
@@ -831,20 +832,6 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
         p->brick[d] = 1;
         p->order[d] = d < p->grid.dims ? p->grid.dims - 1 - d : d;
     }
-}
-
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why)
-{
-    dpar_status st;
-    if (kind == DPAR_PLACE_BRICKS) {
-        return dpar_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
-    }
-    st = dpari_place_judge(kind, per_node, why);
-    if (st == DPAR_OK) {
-        dpari_place_start(place, grid, kind, per_node);
-    }
-    return st;
 }
 
 /* An order names every axis once. */
@@ -884,9 +871,12 @@ static dpar_status dpari_place_sides(const dpar_cart *grid, const int32_t *sides
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                       const int64_t *weight, const int32_t *order,
-                                       const int32_t *sides, dpar_why *why)
+/* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
+ * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
+ * then 1, .... NULL: weights of 1, the last axis fastest, all sides free. */
+static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
+                                      const int64_t *weight, const int32_t *order,
+                                      const int32_t *sides, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
@@ -916,6 +906,20 @@ DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid,
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
         place->order[d] = order != NULL ? order[d] : place->order[d];
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
+                                     int32_t per_node, dpar_why *why)
+{
+    dpar_status st;
+    if (kind == DPAR_PLACE_BRICKS) {
+        return dpari_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
+    }
+    st = dpari_place_judge(kind, per_node, why);
+    if (st == DPAR_OK) {
+        dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
@@ -1089,8 +1093,11 @@ static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const i
 {
     int64_t w = s->bytes;
     int32_t d;
-    if (moves == 0 || moves > dpar_stencil_axes(s->shape, dims)) {
+    if (moves == 0 || moves > dpari_stencil_axes(s->shape, dims)) {
         return 0;
+    }
+    if (w == 0) {
+        return 1;
     }
     for (d = 0; d < dims; d++) {
         w = dpari_cart_times(w, offset[d] != 0 ? s->width[d] : s->block[d]);
@@ -1220,8 +1227,8 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
 {
     int32_t d, e;
     for (d = 0; d < dims; d++) {
-        weight[d] = s->bytes;
-        for (e = 0; e < dims; e++) {
+        weight[d] = s->bytes > 0 ? s->bytes : 1;
+        for (e = 0; s->bytes > 0 && e < dims; e++) {
             weight[d] = dpari_cart_times(weight[d], e == d ? s->width[e] : s->block[e]);
         }
     }
@@ -1232,15 +1239,14 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+        return dpari_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, int64_t *total, int64_t *worst,
-                                     dpar_why *why)
+                                     const dpar_stencil *stencil, dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
@@ -1262,16 +1268,7 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
             least_most = most;
         }
     }
-    if (st == DPAR_OK) {
-        st = dpari_place_try(place, grid, best, per_node, weight);
-    }
-    if (st == DPAR_OK && total != NULL) {
-        *total = least_sum;
-    }
-    if (st == DPAR_OK && worst != NULL) {
-        *worst = least_most;
-    }
-    return st;
+    return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
 }
 
 /* ---- torus ---- */
@@ -1367,7 +1364,7 @@ static void dpari_torus_by_parts(dpar_torus *t)
             room[i] = t->physical[i] / taken[i];
         }
         z[0] = 0;
-        while (dpar_grid_next(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
+        while (dpari_cart_next_parts(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
             if (first || dpari_torus_prefers(t, taken, z, t->part[l])) {
                 for (i = 0; i < t->physical_axes; i++) {
                     t->part[l][i] = z[i];
@@ -1382,18 +1379,17 @@ static void dpari_torus_by_parts(dpar_torus *t)
     }
 }
 
-/* Copies sizes >= 1 and multiplies them; E_RANGE above 2^31 - 1. */
-static dpar_status dpari_torus_sizes(int32_t n, const int32_t *from, int32_t *to, int64_t *product,
+/* Multiplies sizes >= 1; E_RANGE above 2^31 - 1. */
+static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *product,
                                      dpar_why *why)
 {
     int32_t i;
     *product = 1;
     for (i = 0; i < n; i++) {
-        if (from[i] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, from[i], 0, 0);
+        if (size[i] < 1) {
+            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, size[i], 0, 0);
         }
-        to[i] = from[i];
-        *product *= from[i];
+        *product *= size[i];
         if (*product > INT32_MAX) {
             return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # chips: 2^31 - 1 at most", i,
                              *product, 0, 0);
@@ -1402,25 +1398,20 @@ static dpar_status dpari_torus_sizes(int32_t n, const int32_t *from, int32_t *to
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t physical_axes,
-                                       const int32_t *physical, int32_t logical_axes,
-                                       const int32_t *logical, int32_t split, dpar_why *why)
+DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
 {
-    dpar_torus t;
+    dpar_torus t = *torus;
     int64_t chips, ranks;
     int32_t failed = 0;
     dpar_status st;
-    if (physical_axes < 1 || physical_axes > DPAR_MAX_DIMS || logical_axes < 1 ||
-        logical_axes > DPAR_MAX_AXES) {
+    if (t.physical_axes < 1 || t.physical_axes > DPAR_MAX_DIMS || t.logical_axes < 1 ||
+        t.logical_axes > DPAR_MAX_AXES) {
         return dpari_say(DPAR_E_ARG, why, "# logical axes (1 to #) on # physical ones (1 to #)",
-                         logical_axes, DPAR_MAX_AXES, physical_axes, DPAR_MAX_DIMS);
+                         t.logical_axes, DPAR_MAX_AXES, t.physical_axes, DPAR_MAX_DIMS);
     }
-    dpari_zero(&t, sizeof(t));
-    t.physical_axes = physical_axes;
-    t.logical_axes = logical_axes;
-    st = dpari_torus_sizes(physical_axes, physical, t.physical, &chips, why);
+    st = dpari_torus_sizes(t.physical_axes, t.physical, &chips, why);
     if (st == DPAR_OK) {
-        st = dpari_torus_sizes(logical_axes, logical, t.logical, &ranks, why);
+        st = dpari_torus_sizes(t.logical_axes, t.logical, &ranks, why);
     }
     if (st != DPAR_OK) {
         return st;
@@ -1435,7 +1426,7 @@ DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t physical_axes,
             return dpari_say(DPAR_E_NONE, why,
                              "logical axis # of size # is no product of physical axes that are "
                              "left: allow splitting",
-                             failed, logical[failed], 0, 0);
+                             failed, t.logical[failed], 0, 0);
         }
         dpari_torus_clear(&t);
         dpari_torus_by_parts(&t);

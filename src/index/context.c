@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "context.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- each document by itself --------------------------------------------------------------------
  */
@@ -44,39 +44,10 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
     return st;
 }
 
-DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
-                                     int64_t *padded, dpar_why *why)
-{
-    dpar_status st = dpari_context_ends(docs, ends, 1, why);
-    int64_t at = 0, grown, pass;
-    int32_t k;
-    if (st == DPAR_OK && multiple < 1) {
-        st = dpari_say(DPAR_E_ARG, why, "multiples of #: at least 1", multiple, 0, 0, 0);
-    }
-    for (pass = 0; st == DPAR_OK && pass < 2; pass++) { /* look, then write */
-        for (k = 0, at = 0; k < docs; k++) {
-            int64_t length = ends[k + 1] - ends[k];
-            if (!dpari_mul(dpari_ceil_div(length, multiple), multiple, &grown) ||
-                grown > (INT64_C(1) << 61) - at) {
-                return dpari_say(DPAR_E_RANGE, why, "# documents padded to # pass 2^61 tokens",
-                                 docs, multiple, 0, 0);
-            }
-            if (pass == 1) {
-                padded[k] = at;
-            }
-            at += grown;
-        }
-    }
-    if (st == DPAR_OK) {
-        padded[docs] = at;
-    }
-    return st;
-}
-
 /* Document k's parts. Checked at init: it cannot fail. */
 static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
 {
-    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, 0, NULL);
+    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
 }
 
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
@@ -112,17 +83,17 @@ static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
     return low;
 }
 
-DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local)
+DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local)
 {
     int32_t doc, rank, k;
-    int64_t at;
+    int64_t at = 0;
     dpar_split s;
     if (i < 0 || i >= p->ends[p->docs]) {
         return -1;
     }
     doc = dpari_packed_doc(p->docs, p->ends, i);
     dpari_packed_split(p, doc, &s);
-    rank = dpar_split_find(&s, i - p->ends[doc], &at, NULL);
+    rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
     for (k = 0; k < doc && local != NULL; k++) {
         dpari_packed_split(p, k, &s);
         at += dpar_split_size(&s, rank);
@@ -251,8 +222,8 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
-                                       int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
+                                          int32_t *owner, int64_t *order, dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
@@ -280,22 +251,19 @@ DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
-                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
-                                       int64_t *k_ends, dpar_why *why)
+DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
-    dpar_status st = dpari_context_ends(docs, ends, ranks, why);
+    const int64_t *ends = p->ends;
+    const int32_t docs = p->docs;
     dpar_varlen made;
     dpar_split s;
     int64_t q = 0, k = 0;
     int32_t j;
-    if (st == DPAR_OK && (rank < 0 || rank >= ranks)) {
-        st = dpari_say(DPAR_E_ARG, why, "rank # of #", rank, ranks, 0, 0);
+    if (rank < 0 || rank >= p->ranks) {
+        return DPAR_E_ARG;
     }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], ranks, 0, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], p->ranks, 0, NULL);
     dpari_zero(&made, sizeof(made));
     made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
     made.q_hi += dpar_split_size(&s, rank);

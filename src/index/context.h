@@ -12,8 +12,7 @@
 /* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
  * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
  * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
- * of documents whose lengths 2 ranks divide (dpar_packed_pad); others are cut unevenly, nothing is
- * lost. */
+ * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost. */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
@@ -21,15 +20,11 @@ typedef struct dpar_packed {
 /* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
-/* Lengths rounded up to multiples of `multiple` (2 ranks for ZIGZAG): padded[0 .. docs] receives
- * the new ends; empty documents stay empty. E_ARG, E_RANGE with a sentence. O(docs). */
-DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
-                                     int64_t *padded, dpar_why *why);
 /* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
  * entries: the rank's own cumulative lengths. 0 for a rank outside. O(docs). */
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 /* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
-DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local);
+DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
 /* The runs of a rank in order: begin with a zeroed cursor; 1, and tokens [*first, *first + *count)
  * of document *doc, or 0 at the end. O(1) each, and O(docs) over all. */
 typedef struct dpar_packed_cursor {
@@ -48,8 +43,8 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
  * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
  * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
  * sentence when ranks do not divide units. O(units log(units)). */
-DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
-                                       int32_t *owner, int64_t *order, dpar_why *why);
+DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
+                                          int32_t *owner, int64_t *order, dpar_why *why);
 
 /* ---- contiguous slices ---- */
 
@@ -60,12 +55,11 @@ typedef struct dpar_varlen {
     int64_t longest_q, longest_k; /* of its documents: what kernels ask for */
     int32_t first, docs;
 } dpar_varlen;
-/* Rank's slice of ends[docs] tokens by CHUNK. causal: keys end with the slice; else with its last
- * document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative lengths of the
- * queries and keys of the documents that it meets, from 0 on: the arguments of a variable-length
- * attention. Empty documents in between are kept. E_ARG with a sentence. O(docs). */
-DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
-                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
-                                       int64_t *k_ends, dpar_why *why);
+/* Rank's slice of all tokens by CHUNK, whatever p->rule is. causal: keys end with the slice; else
+ * with its last document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative
+ * lengths of the queries and keys of the documents that it meets, from 0 on: the arguments of a
+ * variable-length attention. Empty documents in between are kept. E_ARG: no such rank. O(docs). */
+DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 #endif

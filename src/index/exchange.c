@@ -1,40 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "exchange.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
+/* The most that any rank sends or any receives. */
+static dpar_status dpari_rounds_count(const dpar_exchange *e, int32_t *rounds, dpar_why *why)
 {
-    return e->from >= 0 && e->from < senders && e->to >= 0 && e->to < receivers;
-}
-
-DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
-                                    int32_t receivers, int32_t *degree)
-{
-    int32_t *received, i, most = 0;
-    int64_t k;
-    if (senders < 0 || receivers < 0) {
-        return -1;
-    }
-    received = degree + senders;
-    for (i = 0; i < senders; i++) {
-        degree[i] = 0;
-    }
-    for (i = 0; i < receivers; i++) {
-        received[i] = 0;
-    }
-    for (k = 0; k < n; k++) {
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return -1;
+    int64_t *sent = e->scratch, *received = sent + e->senders, most = 0, k;
+    dpari_zero(sent, sizeof(*sent) * ((size_t)e->senders + (size_t)e->receivers));
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        if (m->from < 0 || m->from >= e->senders || m->to < 0 || m->to >= e->receivers) {
+            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
+                             m->from, m->to, 0);
         }
-        degree[edge[k].from]++;
-        received[edge[k].to]++;
-        most = degree[edge[k].from] > most ? degree[edge[k].from] : most;
-        most = received[edge[k].to] > most ? received[edge[k].to] : most;
+        most = dpari_most(most, dpari_most(++sent[m->from], ++received[m->to]));
     }
-    return most;
+    if (most > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# messages of one rank", most, 0, 0, 0);
+    }
+    *rounds = (int32_t)most;
+    return DPAR_OK;
 }
 
 /* The first round in which a rank is idle; `rounds` when there is none. A row holds, for each
@@ -75,69 +63,62 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-/* Are all messages inside, and no rank's more than the rounds? Counted in the first cell of each
- * rank's row, so that nothing is written before it is known. */
-static dpar_status dpari_rounds_enough(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
+                                          dpar_why *why)
 {
-    int64_t k;
-    for (k = 0; k < n; k++) {
-        int64_t *from, *to;
-        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
-            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
-                             edge[k].from, edge[k].to, 0);
-        }
-        from = table + (int64_t)edge[k].from * rounds;
-        to = table + ((int64_t)senders + edge[k].to) * rounds;
-        if (rounds == 0 || ++*from > rounds || ++*to > rounds) {
-            return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
-                             rounds, rounds == 0 || *from > rounds ? edge[k].from : edge[k].to, 0,
-                             0);
-        }
+    int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
+    int32_t needed = 0;
+    dpar_status st;
+    if (e->n < 0 || e->senders < 0 || e->receivers < 0 || e->cells < ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks, scratch of # numbers",
+                         e->n, e->senders, e->receivers, e->cells);
+    }
+    st = dpari_rounds_count(e, &needed, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *rounds = needed;
+    if (round == NULL) {
+        return DPAR_OK;
+    }
+    if (!dpari_mul(ranks, needed, &cells) || cells > e->cells) {
+        return dpari_say(DPAR_E_ROOM, why, "# rounds of # ranks: scratch of # numbers is too small",
+                         needed, ranks, e->cells, 0);
+    }
+    for (k = 0; k < cells; k++) {
+        e->scratch[k] = 0;
+    }
+    for (k = 0; k < e->n; k++) {
+        const dpar_edge *m = &e->edge[k];
+        int32_t a = dpari_idle(e->scratch + (int64_t)m->from * needed, needed);
+        int32_t b = dpari_idle(e->scratch + ((int64_t)e->senders + m->to) * needed, needed);
+        dpari_color_edge(e->edge, k, e->senders, needed, e->scratch, round, a, b);
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
-                                       int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why)
-{
-    int64_t k, cells;
-    dpar_status st;
-    if (n < 0 || senders < 0 || receivers < 0 || rounds < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks in # rounds", n, senders,
-                         receivers, rounds);
-    }
-    cells = ((int64_t)senders + receivers) * rounds;
-    for (k = 0; k < cells; k++) {
-        table[k] = 0;
-    }
-    st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
-    for (k = 0; k < cells; k += rounds) { /* no rounds: no cells */
-        table[k] = 0;
-    }
-    for (k = 0; st == DPAR_OK && k < n; k++) {
-        int32_t a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
-        int32_t b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
-        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
-    }
-    return st;
-}
-
 /* ---- all-to-all ----------------------------------------------------------------------------- */
 
-static int32_t dpari_wrap(int64_t value, int32_t n)
+/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
+ * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
+enum {
+    DPARI_ORDER_RING,   /* to rank + round, from rank - round; any n */
+    DPARI_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
+    DPARI_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
+    DPARI_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
+};
+
+DPARI_FN int32_t dpari_wrap(int64_t value, int32_t n)
 {
     return (int32_t)((value % n + n) % n);
 }
 
-static int dpari_power_of_two(int32_t n)
+DPARI_FN int dpari_power_of_two(int32_t n)
 {
     return (n & (n - 1)) == 0;
 }
 
-static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
+DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
 {
     int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
     int32_t members = (int32_t)dpari_least(group, n - first);
@@ -154,23 +135,25 @@ static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_
     return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
 }
 
-DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
+/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
+ * or n is a power of two. */
+DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
                                     int32_t round)
 {
     if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
         return -1;
     }
     switch (order) {
-    case DPAR_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
-    case DPAR_ORDER_XOR:
+    case DPARI_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
+    case DPARI_ORDER_XOR:
         return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
-    case DPAR_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
+    case DPARI_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
+    case DPARI_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
     default: return -1;
     }
 }
 
-/* ---- relabelling ---------------------------------------------------------------------------- */
+/* ---- assigning ------------------------------------------------------------------------------ */
 
 /* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
  * from 1; 0 is the part being placed. Potentials u (parts), v (ranks) keep every reduced cost
@@ -236,8 +219,8 @@ static void dpari_match_place(dpari_match *m, int32_t part)
     }
 }
 
-DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                  int64_t *scratch, dpar_why *why)
+DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                            int64_t *scratch, dpar_why *why)
 {
     dpari_match m;
     int64_t k;
@@ -383,8 +366,8 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                      int32_t n, int32_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                    int32_t n, int32_t *order, dpar_why *why)
 {
     dpar_box whole, both;
     int64_t left;
@@ -429,7 +412,7 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
         const dpar_box *a = &box[order[i]];
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
-            if (dpar_box_intersect(a, &box[order[j]], &both)) {
+            if (dpari_box_intersect(a, &box[order[j]], &both)) {
                 return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
                                  dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
                                  dpar_box_volume(&both), 0);

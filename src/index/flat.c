@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "flat.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
@@ -35,8 +35,8 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
-                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
+DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -83,8 +83,8 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
-                             dpar_piece *piece)
+DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
@@ -93,7 +93,7 @@ DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, i
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
+DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
 {
     dpar_bucketing how;
     dpari_zero(&how, sizeof(how));
@@ -102,34 +102,25 @@ DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
     return how;
 }
 
-DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
-{
-    dpar_bucketing how;
-    dpari_zero(&how, sizeof(how));
-    how.size = size;
-    how.align = 64;
-    how.multiple = 128;
-    how.ranks = ranks;
-    return how;
-}
-
-/* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
-static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
-                                      const int64_t *numel, int64_t *start, dpar_bucket *bucket,
-                                      int32_t room, int32_t *buckets, dpar_why *why)
+/* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
+static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int64_t *start,
+                                      dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                      dpar_why *why)
 {
     int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at = 0;
-    int32_t i, last = params, n = 0;
-    for (i = params - 1; i >= 0; i--) {
+    int32_t i, k, begun = 0, n = 0;
+    for (k = 0; k < how->params; k++) {
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st;
+        i = how->forward ? k : how->params - 1 - k;
+        st = dpari_flat_lay(i, how->numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
         if (start != NULL) {
             start[i] = at;
         }
-        if (i > 0 && (limit == 0 || end - lo < limit)) {
+        if (k + 1 < how->params && (limit == 0 || end - lo < limit)) {
             continue;
         }
         at = end;
@@ -140,39 +131,37 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
             bucket[n].lo = lo;
             bucket[n].hi = end;
             bucket[n].used = at - lo;
-            bucket[n].first = i;
-            bucket[n].last = last;
+            bucket[n].first = how->forward ? begun : i;
+            bucket[n].last = how->forward ? k + 1 : how->params - begun;
         }
         n++;
         lo = end;
-        last = i;
+        begun = k + 1;
     }
     *buckets = n;
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
-                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
-                                       int32_t room, int32_t *buckets, dpar_why *why)
+DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                       dpar_why *why)
 {
     int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
     int32_t n = 0;
     dpar_status st;
-    if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
+    if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_say(
             DPAR_E_ARG, why,
-            "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
-            how->size, how->ranks, how->align);
+            "# parameters in buckets of # for # ranks, aligned to #: none may be negative",
+            how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
                          ranks, 0, 0);
     }
-    st = dpari_buckets_walk(how, unit, params, numel, NULL, NULL, 0, &n, why);
-    return st != DPAR_OK
-               ? st
-               : dpari_buckets_walk(how, unit, params, numel, start, bucket, room, buckets, why);
+    st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
+    return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);
 }
 
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
@@ -194,8 +183,8 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 /* ---- intervals ---------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
-                                dpar_box *box)
+DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                            dpar_box *box)
 {
     int64_t rows = 1, all = 1, left, index = *at, inner;
     int32_t d, k;

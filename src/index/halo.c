@@ -3,7 +3,7 @@
 
 #include "reach.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
@@ -150,7 +150,7 @@ static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
     const dpar_halo *p = h->partner;
     const int32_t y = h->grid.dims - 2;
     int32_t d;
-    if (!h->cube || !p->cube || !dpar_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
+    if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -211,7 +211,7 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 {
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
-    if (o->dims != g->dims || !dpar_mesh_same(&o->mesh, &g->mesh)) {
+    if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
         return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
                          o->dims, g->dims, 0, 0);
     }
@@ -242,7 +242,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
                          "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
-                            : dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+                            : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
@@ -269,7 +269,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
                          "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
     }
-    if (dpar_stencil_axes(h->shape, 1) == 0) {
+    if (dpari_stencil_axes(h->shape, 1) == 0) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
                          0, 0);
     }
@@ -352,7 +352,7 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
         cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
                                                  : dpari_most(i - 1, 0);
     }
-    (void)dpar_layout_find(&h->grid, d, cell, coord, &local, &run);
+    (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
     at[1] = cell + run;
     dpari_halo_of_cells(h, d, at);
@@ -380,8 +380,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpar_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                          &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
+                           &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
@@ -393,11 +393,11 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
-            dpar_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
+            dpari_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
             dpari_halo_computes(h, d, box) &&
-            dpar_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
-                              box[1], &box[0], &box[1]);
-    has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+            dpari_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
+                               box[1], &box[0], &box[1]);
+    has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
     }
@@ -427,7 +427,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 }
 
 /* The coordinates of a rank's block. */
-DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
@@ -462,7 +462,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
                                 int64_t *core)
 {
     int64_t own[2], n = h->grid.extent[d];
-    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (h->window[d].kernel == 0) {
         if (has) {
             dpari_halo_of_cells(h, d, own);
@@ -472,7 +472,7 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         }
         return has;
     }
-    if (!dpar_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
+    if (!dpari_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
         !dpari_halo_computes(h, d, out)) {
         return 0;
     }
@@ -481,8 +481,8 @@ DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_
         core[1] = out[1];
         own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
         own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-        dpar_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
-                          &core[1]);
+        dpari_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
+                           &core[1]);
     }
     return 1;
 }
@@ -589,17 +589,17 @@ static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int st
     return 1;
 }
 
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
 {
-    return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
+    return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
 }
 
-DPARI_API int dpari_halo_star(const dpar_halo *h)
+DPARI_DOOR int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
 }

@@ -49,12 +49,12 @@ typedef struct dpar_halo {
     uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
     uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
-     * cells; dims between them are levels. dpar_halo_edge says how they meet. */
+     * cells; dims between them are levels. Below is how they meet. */
     int32_t cube; /* 1: it is one */
     /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
      * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
      * with one or three quarter turns u's halo gets v's points. This is the other field's halo, for
-     * dpar_halo_begin alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
+     * dpar_halo_first alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
      * no windows, points of y and x exchanged, widths of its own. NULL: the field is alone. */
     const struct dpar_halo *partner;
     /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
@@ -70,7 +70,8 @@ typedef struct dpar_halo {
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
      * rule that leaves blocks in one piece. NULL: outputs go with their inputs
-     * (dpar_window_owned). Dims without window: as the inputs. The caller's, as long as this. */
+     * (those whose stride y falls inside the block; transposed: y / stride; interpolation:
+     * y inputs / outputs). Dims without window: as the inputs. The caller's, as long as this. */
     const dpar_layout *outputs;
 } dpar_halo;
 
@@ -97,7 +98,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
  * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
  * them, and so on; of a star without edges and corners, where nothing arrives. At most 2 a dim,
@@ -109,7 +110,7 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
-/* The walk over one rank's transfers: begin, then next until 0. `h` is read on the way. */
+/* The walk over one rank's transfers: first, then next until 0. `h` is read on the way. */
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
     DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
@@ -147,7 +148,7 @@ typedef struct dpar_halo_walk {
  * from the partner's array into this one's halo, and the sender's side counts there. A step costs
  * O(dims x axes); a list O(its transfers x dims), with windows and for the sender also O(blocks of
  * the dims). Fields of vectors: `turn` of the transfer. */
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer, or 0 at the end. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
@@ -171,9 +172,5 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
  * the face there have an image, its border too: where it is a third face's it comes from there,
  * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
  * corners two would be nobody's. */
-enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
-/* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
- * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */
-DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "halo_show.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 #include "redistribute.h"
 
 /* Lengths are in tenths of a pixel. */
@@ -111,7 +111,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
     }
-    st = dpar_halo_begin(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -227,7 +227,7 @@ static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
     dpar_halo_walk w;
     dpar_transfer r;
-    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -247,7 +247,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
     dpari_hshow_sum sum = {0, 0};
     dpar_halo_walk w;
     dpar_transfer r;
-    (void)dpar_halo_begin(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         if (r.peer == peer) {
             sum.pieces++;
@@ -344,13 +344,17 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p, dpar_why *why)
+DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
+                                    dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
         return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+    }
+    if (format != DPAR_HALO_SVG) {
+        return dpari_say(DPAR_E_ARG, why, "format #: a halo is drawn as SVG, 0", format, 0, 0, 0);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {

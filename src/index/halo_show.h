@@ -16,12 +16,16 @@ typedef struct dpar_halo_picture {
     const char *title;     /* printable ASCII; NULL: none */
 } dpar_halo_picture;
 
+/* What a picture is drawn as. */
+enum { DPAR_HALO_SVG };
+
 /* SVG: blocks with their rank's number; the rank's own block framed, its halo around it, dashed, in
  * the colour of the rank that each piece comes from, and in the same colour the cells that it is a
  * copy of, with an arrow; a table of peers: pieces and bytes received and sent. Pieces over a fold
  * or round an end lie where their cells are in the grid, and where they arrive. Grids of more than
  * 4096 blocks show the rank's peers alone. Valid XML, no script, no font but sans-serif. E_ARG with
- * a sentence: no such rank or dim, a rank without points. O(blocks + transfers). */
-DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p, dpar_why *why);
+ * a sentence: no such rank, dim or format, a rank without points. O(blocks + transfers). */
+DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
+                                    dpar_why *why);
 
 #endif

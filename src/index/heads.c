@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "heads.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- heads -------------------------------------------------------------------------------------
  */
@@ -24,9 +24,11 @@ static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
 }
 
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, int strict, dpar_why *why)
+                                     int32_t rule, dpar_why *why)
 {
-    if (queries < 1 || groups < 1 || ranks < 1 || (rule != DPAR_EVEN && rule != DPAR_CHUNK)) {
+    const int strict = rule == DPAR_HEADS_DIVIDE;
+    if (queries < 1 || groups < 1 || ranks < 1 ||
+        (rule != DPAR_EVEN && rule != DPAR_CHUNK && !strict)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
                          queries, groups, ranks, rule);
@@ -47,11 +49,11 @@ DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t gro
     h->queries = queries;
     h->groups = groups;
     h->ranks = ranks;
-    h->rule = rule;
+    h->rule = strict ? DPAR_EVEN : rule;
     return DPAR_OK;
 }
 
-DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 {
     dpar_heads_share s;
     int32_t each = h->queries / h->groups, first, among;
@@ -79,23 +81,13 @@ DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
     return s;
 }
 
-DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups)
-{
-    int32_t rank = 0;
-    if (h->groups < h->ranks) { /* the last group has the fewest ranks, its first the most */
-        rank = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, h->groups - 1);
-    }
-    *queries = dpar_heads_of(h, rank).queries;
-    *groups = dpar_heads_of(h, 0).groups;
-}
-
 /* ---- fused weights -----------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                          int32_t n, int64_t *lo, int64_t *hi)
+DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                             int32_t n, int64_t rows[2])
 {
-    dpar_heads_share s = dpar_heads_of(h, rank);
+    dpar_heads_share s = dpar_heads_local(h, rank);
     int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
     int64_t run[3][2];
     int32_t i, runs = 0;
@@ -128,30 +120,15 @@ DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int6
     if (n >= runs) {
         return 0;
     }
-    *lo = run[n][0] * width;
-    *hi = run[n][1] * width;
+    rows[0] = run[n][0] * width;
+    rows[1] = run[n][1] * width;
     return 1;
 }
 
-DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
-                                 int32_t rank)
-{
-    int64_t units, unit;
-    if (size < 0 || grain < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
-        return -1;
-    }
-    if (heads > 0 && size % heads == 0) {
-        return size / heads * (heads / ranks + (rank < heads % ranks));
-    }
-    units = size / grain;
-    unit = (units / ranks + (rank < units % ranks)) * grain;
-    return unit + (rank == ranks - 1 ? size % grain : 0);
-}
-
-DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                         int32_t rank, int64_t width, int64_t *send,
-                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                         dpar_why *why)
+DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                           int32_t rank, int64_t width, int64_t *send,
+                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                           dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;

@@ -15,14 +15,15 @@ typedef struct dpar_heads {
     int32_t ranks;   /* tensor parallel */
     int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less (what padding is) */
 } dpar_heads;
+enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or none, as Megatron */
 
 /* At least as many groups as ranks: groups are split by the rule, their queries with them. Fewer:
  * ranks are split among the groups, each rank has a copy of its group's key-value head and a share
- * of its queries. Where Megatron's divisibility holds, this is Megatron's. `strict`: where it does
- * not, E_DIVIDE with a sentence, as Megatron; otherwise only groups must divide queries. E_ARG.
- * O(1). */
+ * of its queries. Where Megatron's divisibility holds, this is Megatron's; where it does not,
+ * DPAR_HEADS_DIVIDE is E_DIVIDE with a sentence; by the other rules only groups must divide
+ * queries. E_ARG. O(1). */
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, int strict, dpar_why *why);
+                                     int32_t rule, dpar_why *why);
 
 typedef struct dpar_heads_share {
     int32_t query, queries; /* the first query head of a rank, and how many */
@@ -30,37 +31,22 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
                                saves them; gradients of the others are added to its */
 } dpar_heads_share;
-/* All zero for a rank outside, and for one without heads (copies 0). O(1). */
-DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank);
-/* The most query heads, and key-value heads, of any rank: what the others are padded to. O(1). */
-DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups);
+/* All zero for a rank outside, and for one without heads (copies 0). The most of any rank, what
+ * the others are padded to: rank 0 has the most groups, and the most queries but for fewer groups
+ * than ranks, where the first rank of the last group has them. O(1). */
+DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
 /* Rows of the fused query-key-value weight that a rank has. */
 enum {
     DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
     DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
 };
-/* The n-th run of rows [*lo, *hi), in order and as long as they are; 0 past the last (at most
- * three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * O(1). */
-DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                          int32_t n, int64_t *lo, int64_t *hi);
-
-/* DeepSpeed's sharding of `size` columns: with heads > 0 that divide size, whole heads by EVEN;
- * else units of `grain` by EVEN, what is left over to the last rank. Elements of a rank; -1 for
- * arguments that make no sense. O(1). */
-DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
-                                 int32_t rank);
-
-/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
- * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
- * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
- * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
- * in parts, or the counts pass 2^63. O(ranks). */
-DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                         int32_t rank, int64_t width, int64_t *send,
-                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                         dpar_why *why);
+/* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
+ * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
+ * Columns in the way of DeepSpeed: whole heads, or units of a grain, by EVEN, what is left of the
+ * columns to the last rank. O(1). */
+DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                             int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
 

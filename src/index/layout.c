@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "layout.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {
@@ -69,7 +69,11 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     dpar_status st;
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_RAGGED) {
-        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, p->source, why);
+        if (p->rule == DPAR_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
+            return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
+                             0, 0);
+        }
+        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
     if (p->cuts == NULL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
@@ -99,37 +103,39 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
     return DPAR_OK;
 }
 
-/* Names `order` each axis once; and is RAGGED the first cut of its dim? */
+/* The axes in the order in which they cut; is RAGGED the first cut of its dim? */
 static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
-                                     const int32_t *order, dpar_why *why)
+                                     int8_t *order, dpar_why *why)
 {
-    uint32_t seen = 0, cut = 0;
-    int32_t k;
+    uint32_t cut = 0;
+    int32_t i, k;
+    for (i = 0; i < axes; i++) {
+        for (k = i; k > 0 && p[order[k - 1]].order > p[i].order; k--) {
+            order[k] = order[k - 1];
+        }
+        order[k] = (int8_t)i;
+    }
     for (k = 0; k < axes; k++) {
-        int32_t axis = order != NULL ? order[k] : k, dim;
-        if (axis < 0 || axis >= axes || (seen >> axis & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "order[#] = #: it must name each of # axes once", k,
-                             axis, axes, 0);
+        const dpar_placement *q = &p[order[k]];
+        int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
+        if (q->kind != DPAR_SHARD) {
+            continue;
         }
-        seen |= (uint32_t)1 << axis;
-        if (p[axis].kind == DPAR_SHARD) {
-            dim = p[axis].dim + (p[axis].dim < 0 ? dims : 0);
-            if (p[axis].rule == DPAR_RAGGED && (cut >> dim & 1u)) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "axis #: RAGGED must be the first cut of its dim #", axis, dim, 0,
-                                 0);
-            }
-            cut |= (uint32_t)1 << dim;
+        if (q->rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+            return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
+                             order[k], dim, 0, 0);
         }
+        cut |= (uint32_t)1 << dim;
     }
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
-                                      const int32_t *order, dpar_why *why)
+                                      dpar_why *why)
 {
     dpar_status st = DPAR_OK;
+    int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
         return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
@@ -165,7 +171,7 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
         l->axis[i] = placement[i];
         l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
-        l->order[i] = (int8_t)(order != NULL ? order[i] : i);
+        l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
         dpari_zero(&l->axis[i], sizeof(l->axis[i]));
@@ -247,8 +253,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                              int64_t *hi)
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                                int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -274,13 +280,13 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     i = dpari_most(0, dpari_least(i, size));
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         dpari_axis_split(l, l->order[k], size, &s);
-        i = dpar_split_before(&s, coord[l->order[k]], i);
+        i = dpari_split_before(&s, coord[l->order[k]], i);
         size = dpar_split_size(&s, coord[l->order[k]]);
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
     if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
@@ -289,8 +295,8 @@ DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_before_at(l, coord, dim, i);
 }
 
-DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
-                              int64_t *local, int64_t *run)
+DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+                                int64_t *local, int64_t *run)
 {
     int64_t least, here, count;
     int32_t k;
@@ -303,7 +309,7 @@ DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int3
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
         dpari_axis_split(l, axis, count, &s);
-        coord[axis] = dpar_split_find(&s, i, &i, &here);
+        coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
         count = dpar_split_size(&s, coord[axis]);
     }
@@ -379,7 +385,7 @@ DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
         for (k = first, grows = 1; k >= 0; k = dpari_next_cut(l, d, k + 1)) {
             dpar_split s;
             dpari_axis_split(l, l->order[k], shape[d], &s);
-            shape[d] = dpar_split_most(&s);
+            shape[d] = dpari_split_most(&s);
             grows = grows && (k == first || dpari_grows(&l->axis[l->order[k]]));
         }
         if (!grows) {
@@ -416,21 +422,8 @@ DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank)
     return dpari_volume(l->dims, shape);
 }
 
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride)
-{
-    int64_t shape[DPAR_MAX_DIMS], step = 1;
-    int32_t d;
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = l->dims - 1; d >= 0; d--) {
-        stride[d] = step;
-        if (!dpari_mul(step, dpari_most(1, shape[d]), &step)) {
-            step = INT64_MAX;
-        }
-    }
-}
-
-DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
-                                     int64_t *stride)
+DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                  int64_t *stride)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t d, k;
@@ -438,7 +431,7 @@ DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const i
     for (d = 0; d < l->dims; d++) {
         stride[d] = 1;
         for (k = 0; k < l->dims; k++) {
-            int faster = whole[k] < whole[d] || (whole[k] == whole[d] && k > d);
+            int faster = whole == NULL || whole[k] == whole[d] ? k > d : whole[k] < whole[d];
             if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
                 stride[d] = INT64_MAX;
             }
@@ -458,7 +451,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     return set;
 }
 
-DPAR_API int32_t dpar_layout_copies(const dpar_layout *l)
+DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l)
 {
     return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
 }
@@ -468,12 +461,12 @@ DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, i
 {
     int32_t coord[DPAR_MAX_AXES], d;
     int64_t at[DPAR_MAX_DIMS], run;
-    if (copy < 0 || copy >= dpar_layout_copies(l)) {
+    if (copy < 0 || copy >= dpari_layout_copies(l)) {
         return -1;
     }
     dpari_zero(coord, sizeof(coord));
     for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_find(l, d, index[d], coord, &at[d], &run)) {
+        if (!dpar_layout_locate(l, d, index[d], coord, &at[d], &run)) {
             return -1;
         }
     }
@@ -491,8 +484,8 @@ DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
 
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
-DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
-                                  dpar_box *box, int64_t *at)
+DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+                              dpar_box *box, int64_t *at)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     const int32_t *where = dpari_coords(l, rank, coord);
@@ -531,10 +524,19 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b)
+DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+{
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        l->order[k] = order[k];
+        l->axis[order[k]].order = k;
+    }
+}
+
+DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
-    if (a->dims != b->dims || !dpar_mesh_same(&a->mesh, &b->mesh)) {
+    if (a->dims != b->dims || !dpari_mesh_same(&a->mesh, &b->mesh)) {
         return 0;
     }
     for (i = 0; i < a->mesh.axes; i++) {
@@ -574,8 +576,8 @@ static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
 /* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
  * So, from the last axis to the first, each goes to the place in the order where the ones before it
  * make that product. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
-                                          dpar_placement *plain, dpar_why *why)
+DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                          dpar_why *why)
 {
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {
@@ -593,12 +595,13 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
         }
         dpari_insert(made, n++, k, i);
     }
-    for (i = 0; i < l->mesh.axes; i++) {
-        order[i] = made[i];
-        plain[i] = l->axis[i];
-        if (plain[i].kind == DPAR_SHARD && plain[i].rule == DPAR_STRIDED) {
-            plain[i].rule = DPAR_CHUNK;
-            plain[i].block = 0;
+    for (k = 0; k < l->mesh.axes; k++) {
+        dpar_placement *p = &plain[made[k]];
+        *p = l->axis[made[k]];
+        p->order = k;
+        if (p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED) {
+            p->rule = DPAR_CHUNK;
+            p->block = 0;
         }
     }
     return DPAR_OK;

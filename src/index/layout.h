@@ -18,6 +18,8 @@ typedef struct dpar_placement {
     int32_t op;          /* PARTIAL: DPAR_SUM, ... */
     int64_t block;       /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
     int32_t source;      /* SHARD: BLOCK_CYCLIC's first part */
+    int32_t order; /* SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0)
+                      in the order of the mesh */
     const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut
                             of its dim */
 } dpar_placement;
@@ -39,12 +41,12 @@ typedef struct dpar_layout {
 } dpar_layout;
 
 /* Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i. Axes that shard the same
- * dim cut what the axes before them in `order` left (NULL: in the order of the mesh, as DTensor
- * reads its placements); uneven shards nest: 18 over (4, 2) is 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with
- * a sentence. Not collective. O(axes^2 + parts of RAGGED). */
+ * dim cut what the axes before them left, in the order of the mesh, as DTensor reads its
+ * placements, unless their `order` says otherwise; uneven shards nest: 18 over (4, 2) is
+ * 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with a sentence. Not collective. O(axes^2 + parts of RAGGED). */
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
-                                      const int32_t *order, dpar_why *why);
+                                      dpar_why *why);
 
 /* Local shape of a rank and the first index that it owns of each dim: where a dim of it is empty,
  * that offset is the dim's whole extent (DTensor). A rank outside the mesh owns nothing: all
@@ -63,22 +65,12 @@ DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
  * n) visits the runs. O(axes). */
 DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
                                     int64_t *run);
-/* The other way: how many indices before i the rank owns in that dim: the local index of the first
- * one at or after i. O(axes). */
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
-/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
- * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
- * shard the dim do not matter. O(axes). */
-DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                              int64_t *hi);
 /* Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no other;
  * *local its local index there, *run how many follow it in a row (each may be NULL). 0 when i is
  * outside. O(axes). */
-DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
-                              int64_t *local, int64_t *run);
+DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+                                int64_t *local, int64_t *run);
 
-/* How many ranks hold each element: the product of the axes that do not shard. */
-DPAR_API int32_t dpar_layout_copies(const dpar_layout *l);
 /* The rank that holds the copy-th copy of the element at index[0 .. dims-1], local[] (may be NULL)
  * where it lies there; copy 0 is the primary. Copies are counted with the smallest stride fastest.
  * -1 when the index or the copy does not exist. O(axes^2). */
@@ -94,23 +86,20 @@ typedef struct dpar_box_cursor {
     int32_t begun;
     int64_t local[DPAR_MAX_DIMS];
 } dpar_box_cursor;
-DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
-                                  dpar_box *box, int64_t *at);
+DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+                              dpar_box *box, int64_t *at);
 
-/* Strides of a local array in C order of the local shape (an uneven shard's own, not the whole
- * array's divided). O(dims). */
-DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride);
-/* The same where the dims lie in memory in the order of `whole`, the strides of the whole array
- * (Fortran's, channels last): the dim of the smallest stride fastest, each dense; of equal strides
- * the later dim is the faster. DTensor keeps that order too. O(dims^2). */
-DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
-                                     int64_t *stride);
-/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
-DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b);
-/* The plain order of cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0.
- * Fills order[] and plain[] (both one an axis). E_NONE with a sentence when a split factor is not
- * the product of the axes after it that shard the same dim: then there is no such order. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
-                                          dpar_placement *plain, dpar_why *why);
+/* Strides of a local array, which is dense: in C order of the local shape (an uneven shard's own,
+ * not the whole array's divided), or where `whole` is not NULL with the dims in the order of these
+ * strides of the whole array (Fortran's, channels last): the dim of the smallest stride fastest; of
+ * equal strides the later dim is the faster. DTensor keeps that order too. O(dims^2). */
+DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                  int64_t *stride);
+/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills plain[],
+ * one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a sentence when
+ * a split factor is not the product of the axes after it that shard the same dim: then there is no
+ * such order. */
+DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                          dpar_why *why);
 
 #endif

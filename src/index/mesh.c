@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "mesh.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* The one size that is -1 becomes what `ranks` leaves. */
 static dpar_status dpari_mesh_infer(dpar_mesh *m, int32_t unknown, int32_t ranks, dpar_why *why)
@@ -40,10 +40,35 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
-/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
-static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
+static dpar_status dpari_mesh_full(dpar_why *why)
 {
-    size_t n = dpari_length(name);
+    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
+}
+
+static int dpari_mesh_between(char c)
+{
+    return c == ' ' || c == ',' || c == '-';
+}
+
+/* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
+static size_t dpari_mesh_word(const char **at)
+{
+    const char *s = *at;
+    size_t n = 0;
+    while (dpari_mesh_between(*s)) {
+        s++;
+    }
+    *at = s;
+    while (s[n] != 0 && !dpari_mesh_between(s[n]) && n < 32) {
+        n++;
+    }
+    return n;
+}
+
+/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
+static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
+                                   dpar_why *why)
+{
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
         return dpari_say_word(DPAR_E_ARG, why,
@@ -51,7 +76,7 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dp
                               (int64_t)n, 0, 0, 0);
     }
     for (k = 0; k < i; k++) {
-        if (dpari_same(m->axis[k].name, name)) {
+        if (dpari_spells(name, n, m->axis[k].name)) {
             return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
                                   i, 0, 0);
         }
@@ -60,43 +85,67 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dp
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                    const int32_t *sizes, int32_t order, int32_t ranks,
-                                    dpar_why *why)
+/* A mesh while its axes are listed. */
+typedef struct dpari_mesh_list {
+    dpar_mesh mesh;
+    int32_t ranks, unknown; /* the axis whose size is -1, or -1 */
+} dpari_mesh_list;
+
+static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 {
-    dpar_mesh m;
-    dpar_status st;
-    int32_t i, unknown = -1;
-    if (axes < 0 || axes > DPAR_MAX_AXES || ranks < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh has 0 to 8 axes, not #; ranks=#", axes, ranks, 0,
-                         0);
-    }
-    dpari_zero(&m, sizeof(m));
-    m.axes = axes;
-    for (i = 0; i < axes; i++) {
-        if (sizes[i] < 1 && (sizes[i] != -1 || unknown >= 0 || ranks == 0)) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  "axis '@' has size #: sizes are at least 1, and one may be -1 "
-                                  "where the number of ranks is given",
-                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
-        }
-        unknown = sizes[i] == -1 ? i : unknown;
-        m.axis[i].size = sizes[i];
-        st = dpari_mesh_name(&m, i, names[i], why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-    }
-    st = dpari_mesh_infer(&m, unknown, ranks, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_mesh_strides(&m, order);
-    *mesh = m;
-    return DPAR_OK;
+    dpari_zero(l, sizeof(*l));
+    l->ranks = ranks;
+    l->unknown = -1;
 }
 
-DPAR_API int dpar_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
+static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_t n, int32_t size,
+                                     dpar_why *why)
+{
+    dpar_mesh *m = &l->mesh;
+    if (m->axes == DPAR_MAX_AXES) {
+        return dpari_mesh_full(why);
+    }
+    if (size < 1 && (size != -1 || l->unknown >= 0 || l->ranks == 0)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "axis '@' has size #: sizes are at least 1, and one may be -1 where "
+                              "the number of ranks is given",
+                              name, n, size, 0, 0, 0);
+    }
+    l->unknown = size == -1 ? m->axes : l->unknown;
+    m->axis[m->axes].size = size;
+    return dpari_mesh_name(m, m->axes++, name, n, why);
+}
+
+static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
+                                     dpar_why *why)
+{
+    dpar_status st;
+    if (l->ranks < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
+                         l->ranks, 0, 0, 0);
+    }
+    st = dpari_mesh_infer(&l->mesh, l->unknown, l->ranks, why);
+    if (st == DPAR_OK) {
+        dpari_mesh_strides(&l->mesh, order);
+        *mesh = l->mesh;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
+                                    int32_t order, int32_t ranks, dpar_why *why)
+{
+    dpari_mesh_list l;
+    dpar_status st = DPAR_OK;
+    size_t n;
+    dpari_mesh_start(&l, ranks);
+    for (; st == DPAR_OK && (n = dpari_mesh_word(&names)) > 0; names += n) {
+        st = dpari_mesh_append(&l, names, n, *sizes++, why);
+    }
+    return st == DPAR_OK ? dpari_mesh_finish(&l, order, mesh, why) : st;
+}
+
+DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
     if (a->axes != b->axes || a->offset != b->offset) {
@@ -209,7 +258,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh)
+DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -237,12 +286,6 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
     return 1;
 }
 
-DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
-{
-    int32_t coord[DPAR_MAX_AXES];
-    return axis >= 0 && axis < mesh->axes && dpar_mesh_coords(mesh, rank, coord) ? coord[axis] : -1;
-}
-
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 {
     int32_t i, rank = mesh->offset;
@@ -258,11 +301,12 @@ DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap)
 {
-    int32_t at = dpar_mesh_coord(mesh, rank, axis), size;
+    int32_t coord[DPAR_MAX_AXES], at, size;
     int64_t to;
-    if (at < 0) {
+    if (axis < 0 || axis >= mesh->axes || !dpar_mesh_coords(mesh, rank, coord)) {
         return -1;
     }
+    at = coord[axis];
     size = mesh->axis[axis].size;
     if (wrap) {
         to = (at + steps % size + size) % size;
@@ -283,11 +327,6 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
         n *= which >> i & 1u ? mesh->axis[i].size : 1;
     }
     return n;
-}
-
-DPAR_API int32_t dpar_mesh_group_count(const dpar_mesh *mesh, uint32_t which)
-{
-    return dpar_mesh_group_size(mesh, ~which);
 }
 
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
@@ -320,57 +359,7 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
     return index;
 }
 
-DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank)
-{
-    return dpar_mesh_group_index(mesh, ~which, rank);
-}
-
-DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group)
-{
-    return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
-}
-
-/* Members before the i-th that lie on its node. */
-static int32_t dpari_mesh_mates(const dpar_mesh *mesh, uint32_t which, int32_t rank,
-                                int32_t per_node, int32_t i)
-{
-    int32_t k, mates = 0, node = dpar_mesh_group_member(mesh, which, rank, i) / per_node;
-    for (k = 0; k < i; k++) {
-        mates += dpar_mesh_group_member(mesh, which, rank, k) / per_node == node;
-    }
-    return mates;
-}
-
-DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
-                                    int32_t per_node, int32_t *nodes, int32_t *most)
-{
-    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0, member, before = -1;
-    int ascend = 1;
-    *nodes = 0;
-    *most = 0;
-    if (per_node < 1 || dpar_mesh_group_index(mesh, which, rank) < 0) {
-        return;
-    }
-    for (i = 0; i < n; i++, before = member) {
-        int32_t node;
-        member = dpar_mesh_group_member(mesh, which, rank, i);
-        node = member / per_node;
-        ascend = ascend && member >= before;
-        /* while members ascend those of a node are neighbours here */
-        here = ascend ? (node == last ? here + 1 : 1)
-                      : dpari_mesh_mates(mesh, which, rank, per_node, i) + 1;
-        *nodes += here == 1;
-        *most = here > *most ? here : *most;
-        last = node;
-    }
-}
-
 /* ---- algebra -------------------------------------------------------------------------------- */
-
-static dpar_status dpari_mesh_full(dpar_why *why)
-{
-    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
-}
 
 /* Appends an axis; the name may come with a digit behind it. */
 static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t size,
@@ -443,8 +432,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                       const char *name, dpar_why *why)
+/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
+ * the next size times the next stride; E_DIVIDE otherwise. */
+DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                        const char *name, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
@@ -464,7 +455,8 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
         }
     }
     for (i = 0; i < m.axes && st == DPAR_OK; i++) { /* later axes may have the name too */
-        st = dpari_mesh_name(&m, i, i == at ? name : m.axis[i].name, why);
+        const char *called = i == at ? name : m.axis[i].name;
+        st = dpari_mesh_name(&m, i, called, dpari_length(called), why);
     }
     if (st == DPAR_OK) {
         *out = m;
@@ -472,20 +464,23 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                         int32_t n, const char *const *names, const int32_t *sizes,
-                                         int32_t order, dpar_why *why)
+/* One axis becomes several, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST
+ * these are hierarchical groups: level k has the product of the sizes before it as its stride. */
+DPARI_FN dpar_status dpari_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
+                                          const char *names, const int32_t *sizes, int32_t order,
+                                          dpar_why *why)
 {
     dpar_mesh m;
-    int32_t i;
+    int32_t i, n;
     dpar_status st;
     if (axis < 0 || axis >= mesh->axes) {
         return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
     }
-    st = dpar_mesh_init(&m, n, names, sizes, order, mesh->axis[axis].size, why);
+    st = dpar_mesh_init(&m, names, sizes, order, mesh->axis[axis].size, why);
     if (st != DPAR_OK) {
         return st;
     }
+    n = m.axes;
     if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
@@ -502,7 +497,7 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
     m.size = mesh->size;
     m.offset = mesh->offset;
     for (i = 0; i < m.axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_name(&m, i, m.axis[i].name, why);
+        st = dpari_mesh_name(&m, i, m.axis[i].name, dpari_length(m.axis[i].name), why);
     }
     if (st == DPAR_OK) {
         *out = m;
@@ -510,8 +505,9 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
-                                         dpar_why *why)
+/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
+DPARI_FN dpar_status dpari_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh,
+                                          const int32_t *perm, dpar_why *why)
 {
     dpar_mesh m = *mesh;
     uint32_t seen = 0;
@@ -528,7 +524,9 @@ DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, 
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
+/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
+ * axes of size 1 dropped. */
+DPARI_FN dpar_status dpari_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
 {
     dpar_mesh m;
     int32_t i;
@@ -556,7 +554,7 @@ typedef struct dpari_rows {
     int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
 } dpari_rows;
 
-static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
+DPARI_FN void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 {
     int32_t i, n = 0;
     for (i = 0; i < mesh->axes; i++) {
@@ -574,7 +572,7 @@ static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 
 /* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
  * when it is one alone, else -1. */
-static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
+DPARI_FN int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
 {
     int32_t i, only = -1, used = 0;
     for (i = outer->n - 1; i >= 0; i--) {
@@ -589,7 +587,7 @@ static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t 
 }
 
 /* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
-static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
+DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
 {
     char with[16];
     size_t n;
@@ -609,7 +607,7 @@ static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner,
 /* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
  * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
  * they take coordinate k. */
-DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
+DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
                                                 const dpar_mesh *inner, int32_t axis,
                                                 int64_t *reach, dpar_why *why)
 {
@@ -648,8 +646,13 @@ DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                       const dpar_mesh *inner, dpar_why *why)
+/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
+ * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
+ * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
+ * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
+ * digit added. */
+DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
+                                        const dpar_mesh *inner, dpar_why *why)
 {
     dpar_mesh m;
     dpari_rows rows;
@@ -687,8 +690,11 @@ DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                          dpar_why *why)
+/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
+ * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
+ * "g0", "g1", ... */
+DPARI_FN dpar_status dpari_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
+                                           dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
     int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];
@@ -718,118 +724,63 @@ DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh,
 
 /* ---- other ways to make one ----------------------------------------------------------------- */
 
-/* One word of an order string: its end; a '-' or the NUL. */
-static size_t dpari_mesh_word(const char *order)
-{
-    size_t n = 0;
-    while (order[n] != 0 && order[n] != '-' && n < 32) {
-        n++;
-    }
-    return n;
-}
-
-static int32_t dpari_mesh_named(int32_t axes, const char *const *names, const char *word, size_t n)
+/* The place of a word in a list of names; -1: it is not there. */
+static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
 {
     int32_t i;
-    for (i = 0; i < axes; i++) {
-        if (dpari_spells(word, n, names[i])) {
+    size_t n, k;
+    for (i = 0; (n = dpari_mesh_word(&names)) > 0; i++, names += n) {
+        for (k = 0; n == length && k < n && names[k] == word[k]; k++) {
+        }
+        if (n == length && k == n) {
             return i;
         }
     }
     return -1;
 }
 
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32_t axes,
-                                       const char *const *names, const int32_t *sizes,
-                                       int32_t ranks, int32_t offset, dpar_why *why)
+DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
+                                       const int32_t *sizes, int32_t ranks, dpar_why *why)
 {
-    const char *name[DPAR_MAX_AXES];
-    int32_t size[DPAR_MAX_AXES], n = 0, i;
+    const char *word;
     uint32_t used = 0;
-    dpar_mesh m;
-    dpar_status st;
-    size_t length;
-    if (axes > DPAR_MAX_AXES) {
-        return dpari_mesh_full(why);
-    }
-    for (; *order != 0; order += length + (order[length] == '-')) {
-        length = dpari_mesh_word(order);
-        i = dpari_mesh_named(axes, names, order, length);
-        if (i < 0 || (used >> i & 1u)) {
-            return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
-                                  i < 0 ? "'@' of the order has no size"
-                                        : "'@' is in the order twice",
-                                  order, length, 0, 0, 0, 0);
+    int32_t i;
+    size_t n;
+    dpari_mesh_list l;
+    dpar_status st = DPAR_OK;
+    dpari_mesh_start(&l, ranks);
+    for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
+        i = dpari_mesh_named(names, order, n);
+        if (i < 0) {
+            return dpari_say_word(DPAR_E_UNKNOWN, why, "'@' of the order has no size", order, n, 0,
+                                  0, 0, 0);
+        }
+        if (i >= DPAR_MAX_AXES) {
+            return dpari_mesh_full(why);
+        }
+        if (used >> i & 1u) {
+            return dpari_say_word(DPAR_E_ARG, why, "'@' is in the order twice", order, n, 0, 0, 0,
+                                  0);
         }
         used |= (uint32_t)1 << i;
-        name[n] = names[i];
-        size[n++] = sizes[i];
+        st = dpari_mesh_append(&l, order, n, sizes[i], why);
     }
-    for (i = 0; i < axes; i++) {
-        if ((used >> i & 1u) == 0 && sizes[i] != 1) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order",
-                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
+    for (i = 0, word = names; st == DPAR_OK && (n = dpari_mesh_word(&word)) > 0; i++, word += n) {
+        if (i < DPAR_MAX_AXES && (used >> i & 1u)) {
+            continue;
         }
-        if ((used >> i & 1u) == 0) {
-            name[n] = names[i];
-            size[n++] = 1;
+        if (sizes[i] != 1) {
+            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order", word,
+                                  n, sizes[i], 0, 0, 0);
         }
+        st = dpari_mesh_append(&l, word, n, 1, why);
     }
-    st = dpar_mesh_init(&m, n, name, size, DPAR_FIRST_FASTEST, ranks, why);
-    if (st == DPAR_OK && (offset < 0 || offset > INT32_MAX - m.size)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "# ranks from # on: the first is at least 0, the last below 2^31 - 1",
-                         m.size, offset, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        m.offset = offset;
-        *mesh = m;
-    }
-    return st;
+    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_FIRST_FASTEST, mesh, why) : st;
 }
 
-/* "name.node" into a buffer of an axis name. */
-static dpar_status dpari_mesh_node_name(char *to, const char *name, dpar_why *why)
-{
-    static const char node[] = ".node";
-    size_t n = dpari_length(name), i;
-    if (n + sizeof(node) > sizeof(((dpar_axis *)NULL)->name)) {
-        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' is too long for '.node' behind it",
-                              name, n, 0, 0, 0, 0);
-    }
-    for (i = 0; i < n; i++) {
-        to[i] = name[i];
-    }
-    for (i = 0; i < sizeof(node); i++) {
-        to[n + i] = node[i];
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_mesh_hybrid(dpar_mesh *mesh, int32_t axes, const char *const *names,
-                                      const int32_t *slow, const int32_t *fast, dpar_why *why)
-{
-    char text[DPAR_MAX_AXES / 2][sizeof(((dpar_axis *)NULL)->name)];
-    const char *name[DPAR_MAX_AXES];
-    int32_t size[DPAR_MAX_AXES], i;
-    if (axes < 0 || 2 * axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# axes: a hybrid mesh has at most #", axes,
-                         DPAR_MAX_AXES / 2, 0, 0);
-    }
-    for (i = 0; i < axes; i++) {
-        dpar_status st = dpari_mesh_node_name(text[i], names[i], why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        name[i] = text[i];
-        size[i] = slow[i];
-        name[axes + i] = names[i];
-        size[axes + i] = fast[i];
-    }
-    return dpar_mesh_init(mesh, 2 * axes, name, size, DPAR_LAST_FASTEST, 0, why);
-}
-
-DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
+/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
+ */
+static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
 {
     int32_t i, k;
     for (i = 0; i < a->axes; i++) {
@@ -850,16 +801,15 @@ DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpa
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int32_t axes,
-                                    const char *const *names, const int32_t *sizes, int32_t order,
-                                    dpar_why *why)
+DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
+                                    const int32_t *sizes, int32_t order, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
     int32_t i;
     dpar_status st = dpari_mesh_chain(mesh, UINT32_MAX, &one, why);
     if (st == DPAR_OK) {
-        st = dpar_mesh_init(&m, axes, names, sizes, order, mesh->size, why);
+        st = dpar_mesh_init(&m, names, sizes, order, mesh->size, why);
     }
     if (st != DPAR_OK) {
         return st;
@@ -868,7 +818,7 @@ DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int3
     for (i = 0; i < m.axes; i++) {
         m.axis[i].stride *= one.stride;
     }
-    st = dpar_mesh_agree(mesh, &m, why);
+    st = dpari_mesh_agree(mesh, &m, why);
     if (st == DPAR_OK) {
         *view = m;
     }

@@ -44,7 +44,7 @@ static int32_t dpari_halo_pass_edge(int32_t pass)
 /* The points that lie along that edge. */
 static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
 {
-    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPAR_EDGE_SOUTH ? 1 : 2)];
+    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
 }
 
 /* Is there anything to do in a pass? */
@@ -63,16 +63,16 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 
 /* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
  * from odd ones north and east. West and south lead back. */
-DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
-    int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
-    if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
+    int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
+    if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
         return -1;
     }
-    step = (edge == DPAR_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
-    if (edge == DPAR_EDGE_WEST || edge == DPAR_EDGE_SOUTH) {
-        step = (edge == DPAR_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
-    } else if (edge == DPAR_EDGE_NORTH) {
+    step = (edge == DPARI_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
+    if (edge == DPARI_EDGE_WEST || edge == DPARI_EDGE_SOUTH) {
+        step = (edge == DPARI_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
+    } else if (edge == DPARI_EDGE_NORTH) {
         step = face % 2 == 0 ? 2 : 1;
     }
     *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
@@ -91,16 +91,16 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     int32_t along_x;
     w->edges = 1;
     w->edge[0] = dpari_halo_pass_edge(pass);
-    w->face = dpar_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
+    w->face = dpari_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
     w->turn = w->turns[0];
     if (pass < DPARI_BORDERS) {
         return;
     }
-    along_x = (w->edge[0] >= DPAR_EDGE_SOUTH) != (w->turn != 0);
+    along_x = (w->edge[0] >= DPARI_EDGE_SOUTH) != (w->turn != 0);
     w->edges = 2;
-    w->edge[1] = along_x ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH;
+    w->edge[1] = along_x ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH;
     w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
-    w->face = dpar_halo_edge(w->face, w->edge[1], &w->turns[1]);
+    w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
 
@@ -124,7 +124,7 @@ static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn,
 /* The dim that leads over an edge. */
 static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
 {
-    return h->grid.dims - (edge >= DPAR_EDGE_SOUTH ? 2 : 1);
+    return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
 /* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
@@ -138,7 +138,7 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
     for (k = 0; k < w->edges; k++) {
         const int32_t edge = w->edge[k];
         if (m->from == dpari_halo_across(h, edge)) {
-            m->c += edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH ? -n : n;
+            m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
             m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
@@ -162,7 +162,7 @@ static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpa
     if (d < h->grid.dims - 2) {
         return;
     }
-    up = w.edge[0] == DPAR_EDGE_EAST || w.edge[0] == DPAR_EDGE_NORTH;
+    up = w.edge[0] == DPARI_EDGE_EAST || w.edge[0] == DPARI_EDGE_NORTH;
     if (d == dpari_halo_across(h, w.edge[0])) {
         m->lo = up ? n : -n;
         m->hi = up ? 2 * n : 0;
@@ -564,7 +564,7 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);

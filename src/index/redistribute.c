@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "redistribute.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* Where the walk of a sender is. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
@@ -315,7 +315,7 @@ DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_
     if (x <= 0 || x >= w->held[d]) {
         return x;
     }
-    (void)dpar_layout_find(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
+    (void)dpar_layout_locate(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
     there = dpari_most(0, x - there);
     run = dpari_least(w->held[d], x + run);
     return x - there < run - x ? there : run;
@@ -377,7 +377,7 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
 {
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
-    (void)dpar_layout_find(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
+    (void)dpar_layout_locate(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
     w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
 }
 
@@ -476,17 +476,14 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node, dpar_why *why)
+                                          int32_t per_node)
 {
-    dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
+    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
+        dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     dpari_zero(w, sizeof(*w));
     w->sends = direction == DPAR_SENDS;
@@ -624,11 +621,11 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
     int64_t size = 1, from, to;
     int32_t d;
     for (d = 0; d < l->dims; d++) {
-        if (!dpar_layout_span(other, coord, d, &from, &to)) {
+        if (!dpari_layout_span(other, coord, d, &from, &to)) {
             return 0;
         }
-        low[d] = dpari_most(low[d], dpar_layout_before(l, rank, d, from));
-        high[d] = dpari_least(high[d], dpar_layout_before(l, rank, d, to));
+        low[d] = dpari_most(low[d], dpari_layout_before(l, rank, d, from));
+        high[d] = dpari_least(high[d], dpari_layout_before(l, rank, d, to));
         if (low[d] >= high[d]) {
             return 0;
         }
@@ -851,13 +848,6 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
     }
 }
 
-DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
-                                        int32_t rank)
-{
-    int64_t a = dpar_layout_numel(from, rank), b = dpar_layout_numel(to, rank);
-    return a < 0 || b < 0 || a > INT64_MAX - b ? -1 : a + b;
-}
-
 /* ---- reduce first --------------------------------------------------------------------------- */
 
 /* The axes of a set cut the dim of the longest parts, after all that cuts it already. */
@@ -883,9 +873,7 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
             }
         }
     }
-    for (i = 0; i < n; i++) {
-        out->order[i] = order[i];
-    }
+    dpari_layout_cut_in(out, order);
 }
 
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
@@ -900,7 +888,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
         }
     }
     if (reduces == 0 || from->dims == 0 ||
-        dpar_layout_copies(to) <=
+        dpari_layout_copies(to) <=
             dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
         return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
@@ -910,7 +898,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
 
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
-    if (dpar_layout_copies(to) < 2 || to->dims == 0) {
+    if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
     }
     dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
@@ -925,13 +913,15 @@ static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layo
 {
     int64_t i, n, at, both = 0;
     for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
-        both += dpar_layout_before(from, r, d, at + n) - dpar_layout_before(from, r, d, at);
+        both += dpari_layout_before(from, r, d, at + n) - dpari_layout_before(from, r, d, at);
     }
     return both;
 }
 
-DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                            int64_t *kept, dpar_why *why)
+/* kept[r * n + p], the elements that the r-th rank of `from` has already of what the p-th rank of
+ * `to` holds. */
+static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                           int64_t *kept, dpar_why *why)
 {
     dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t n = from->mesh.size, r, p, d;
@@ -939,7 +929,7 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
         return st;
     }
     if (to->mesh.size != n) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks cannot be relabelled as #", n, to->mesh.size, 0,
+        return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
                          0);
     }
     if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
@@ -959,4 +949,18 @@ DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_
         }
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
+                                              int32_t *rank_of, int64_t *scratch, dpar_why *why)
+{
+    const int32_t n = from->mesh.size;
+    dpar_status st;
+    if (n > 32768) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
+    }
+    st = dpari_redistribute_kept(from, to, scratch, why);
+    return st == DPAR_OK
+               ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
+               : st;
 }

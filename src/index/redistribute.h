@@ -15,7 +15,7 @@
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 2 KB;
+/* The walk over one rank's transfers: first, then next until 0. The layouts are copied. About 2 KB;
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
 enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
@@ -49,12 +49,12 @@ typedef struct dpar_transfers {
  * largest box more. With Partial sources each partial rank contributes directly: for P to S that is
  * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check, and for a per_node below -1 or another direction. Each step
- * O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
+ * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
+ * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
  * of its node receive of it), and it passes over receivers that have a copy nearer. */
-DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node, dpar_why *why);
+                                          int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
  * by its senders; sends to the node first, rank by rank, then to all others. */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
@@ -66,14 +66,9 @@ typedef struct dpar_transfer_totals {
     int64_t near_by;   /* that cross to a rank of the same node */
     int64_t away;      /* that cross nodes (all that cross, without per_node) */
 } dpar_transfer_totals;
-/* Walks what is left of w. */
+/* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
+ * `from` and its array of `to`: dpar_layout_numel of both.) */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
-
-/* Elements that a rank holds at once when it moves its transfers directly: its array of `from` and
- * its array of `to` (nothing else: sends go from the one, receives into the other); -1 past
- * 2^63 - 1. O(axes). */
-DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
-                                        int32_t rank);
 
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
  * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
@@ -85,11 +80,14 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
  * *middle written; OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* For dpar_relabel: kept[r * n + p], the elements that the r-th rank of `from` has already of what
- * the p-th rank of `to` holds; both meshes have n ranks, counted with the last axis fastest as
- * dpar_mesh_group_member does over all axes. E_ARG when they have not, or the arrays differ, or one
- * is Partial (a share of a sum is not the sum). O(n^2 x runs of a rank x axes). */
-DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                            int64_t *kept, dpar_why *why);
+/* Which rank should play which part of `to` so that least moves: rank_of[p] becomes the number of
+ * the rank of `from` for the p-th rank of `to`, all different, the sum of what they have already
+ * the greatest there is (the assignment problem, exact). Both meshes have n <= 2^15 ranks, counted
+ * with the last axis fastest as dpar_mesh_group_member does over all axes. E_ARG when they have
+ * not, or the arrays differ, or one is Partial (a share of a sum is not the sum); E_RANGE for
+ * shares above 2^46 elements. scratch: n^2 + 4 (n + 1) numbers. O(n^3 + n^2 x runs of a rank x
+ * axes). */
+DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
+                                              int32_t *rank_of, int64_t *scratch, dpar_why *why);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "route.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
-DPAR_API const char *dpar_step_name(int32_t kind)
+DPAR_API const char *dpar_redistribute_step_name(int32_t kind)
 {
     switch (kind) {
     case DPAR_STEP_SLICE: return "slice";
@@ -267,6 +267,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.axis = axis;
     p.from = from;
     p.to = to;
+    p.held = 0;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
     /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
     cost = r->node[k].cost + 1 +
@@ -377,7 +378,7 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
 {
     int32_t i;
     dpar_status st;
-    if (!dpar_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
+    if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
         return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
                          0, 0, 0);
     }
@@ -391,35 +392,40 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     return st == DPAR_OK ? dpari_state_of(to, goal, why) : st;
 }
 
-DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
-                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
-                                int32_t room, int32_t *count, dpar_route_node *nodes,
-                                int32_t node_room, dpar_why *why)
+static int64_t dpari_route_sum(int64_t a, int64_t b)
 {
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                            int32_t room, int32_t *count, dpar_why *why)
+{
+    dpar_route_node *nodes = q->nodes;
     dpari_route r;
     uint64_t start;
     int32_t k, end = 0, n = 0;
     dpar_status st;
     dpari_zero(&r, sizeof(r));
-    st = dpari_route_ends(from, to, &start, &r.goal, why);
+    st = dpari_route_ends(q->from, q->to, &start, &r.goal, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (node_room < 2 || step_cost < 0 || step_cost > INT32_MAX) {
-        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", node_room, step_cost, 0, 0);
+    if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", q->node_room, q->step_cost, 0,
+                         0);
     }
-    r.l = from;
-    r.byte_cost = byte_cost;
-    r.step_cost = step_cost;
+    r.l = q->from;
+    r.byte_cost = q->byte_cost;
+    r.step_cost = q->step_cost;
     r.node = nodes;
-    r.room = node_room;
-    dpari_zero(nodes, (size_t)node_room * sizeof(*nodes));
+    r.room = q->node_room;
+    dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         return dpari_say(st, why,
                          st == DPAR_E_ROOM ? "# nodes are too few for this search"
                                            : "no sequence of collectives leads there",
-                         node_room, 0, 0, 0);
+                         q->node_room, 0, 0, 0);
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
@@ -430,16 +436,21 @@ DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
+        steps[n].held = dpari_state_elements(r.l, nodes[k].state);
+        steps[n].held = dpari_route_sum(
+            steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
-                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
+                                            const dpar_layout *goal, dpar_layout *after,
+                                            dpar_why *why)
 {
     dpar_placement *p;
+    int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_STEP_PERMUTE) {
         *after = *goal;
@@ -451,10 +462,11 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
         after->axis[axis] = l->axis[step->to];
         after->axis[step->to] = l->axis[axis];
         for (k = 0; k < l->mesh.axes; k++) {
-            after->order[k] = l->order[k] == axis       ? (int8_t)step->to
-                              : l->order[k] == step->to ? (int8_t)axis
-                                                        : l->order[k];
+            order[k] = l->order[k] == axis       ? (int8_t)step->to
+                       : l->order[k] == step->to ? (int8_t)axis
+                                                 : l->order[k];
         }
+        dpari_layout_cut_in(after, order);
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
@@ -469,46 +481,10 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     }
     for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
         if (l->order[k] != axis) {
-            after->order[n++] = l->order[k];
+            order[n++] = l->order[k];
         }
     }
-    after->order[n] = (int8_t)axis;
+    order[n] = (int8_t)axis;
+    dpari_layout_cut_in(after, order);
     return DPAR_OK;
-}
-
-/* a + the padded local elements of l; -1 when that does not fit. */
-static int64_t dpari_route_holds(const dpar_layout *l, int64_t a)
-{
-    int64_t shape[DPAR_MAX_DIMS], n = 1;
-    int32_t d;
-    dpar_layout_padded(l, shape);
-    for (d = 0; d < l->dims; d++) {
-        if (shape[d] == 0) {
-            return a;
-        }
-    }
-    for (d = 0; d < l->dims; d++) {
-        if (!dpari_mul(n, shape[d], &n)) {
-            return -1;
-        }
-    }
-    return a < 0 || n > INT64_MAX - a ? -1 : a + n;
-}
-
-DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
-                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch)
-{
-    const dpar_layout *at = from;
-    int64_t most = dpari_route_holds(from, 0);
-    int32_t i;
-    for (i = 0; i < count && most >= 0; i++) {
-        int64_t both = dpari_route_holds(at, 0);
-        if (dpar_route_apply(at, &steps[i], goal, &scratch[i & 1], NULL) != DPAR_OK) {
-            return -1;
-        }
-        at = &scratch[i & 1];
-        both = dpari_route_holds(at, both);
-        most = both < 0 ? -1 : dpari_most(most, both);
-    }
-    return most;
 }

@@ -18,12 +18,13 @@ enum {
     DPAR_STEPS
 };
 /* "all-gather", ...; "?" for others. */
-DPAR_API const char *dpar_step_name(int32_t kind);
+DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
     int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
     int64_t elements;   /* that a rank receives, at most */
+    int64_t held;       /* that it holds at once, at most: what it has and what it gets, padded */
 } dpar_route_step;
 
 /* A place of the search; the caller's scratch. */
@@ -34,6 +35,15 @@ typedef struct dpar_route_node {
     dpar_route_step step;
 } dpar_route_node;
 
+/* What is asked. Zero it and fill it in. */
+typedef struct dpar_route {
+    const dpar_layout *from, *to; /* on one mesh */
+    const int64_t *byte_cost;     /* of each mesh axis; NULL: 1 for each */
+    int64_t step_cost;            /* where something moves, 0..2^31 - 1 */
+    dpar_route_node *nodes;       /* scratch; 1,000 do for 4 axes and 3 dims, 20,000 for 5 and 4 */
+    int32_t node_room;
+} dpar_route;
+
 /* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
  * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
  * dim, and comes in as the innermost, as in DTensor. Where cuts are even, two axes may change roles
@@ -41,25 +51,18 @@ typedef struct dpar_route_node {
  * same tiles (arXiv 2112.01075's collective permutes).
  *
  * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
- * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
+ * step_cost where something moves. Received: all-gather (n-1) x what a
  * rank has, all-to-all and reduce-scatter (n-1)/n of it with dim `to` padded to n equal parts,
  * all-reduce 2 (n-1)/n, SWAP and PERMUTE all of it, slices nothing; padded sizes. Exact (Dijkstra),
  * so never worse than a greedy or another search over these moves.
  *
- * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
- * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
- * layouts are not as above, E_NONE when no sequence does it. */
-DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
-                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
-                                int32_t room, int32_t *count, dpar_route_node *nodes,
-                                int32_t node_room, dpar_why *why);
+ * steps: room for `room` of them, *count how many there are. E_ROOM when they or the nodes are too
+ * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. */
+DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                            int32_t room, int32_t *count, dpar_why *why);
 /* The layout after a step. E_ARG when it cannot be made from here. */
-DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
-                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why);
-/* Elements that a rank holds at once at most while it takes the steps: what it has and what it
- * gets, padded sizes; -1 past 2^63 - 1. scratch: two layouts, the caller's. (Moved directly:
- * dpar_redistribute_peak.) O(steps x axes). */
-DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
-                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch);
+DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
+                                            const dpar_layout *goal, dpar_layout *after,
+                                            dpar_why *why);
 
 #endif

@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "sampler.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 /* ---- who reads what -------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
-                                       int64_t run, int64_t consumed, dpar_why *why)
+static void dpari_permutation_set(dpar_sampler *s);
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
+
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
-    if (rest < DPAR_SAMPLES_PAD || rest > DPAR_SAMPLES_EXACT) {
-        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", rest, 0, 0, 0);
+    const int64_t most = INT64_C(1) << 62;
+    if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {
+        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
+                         0);
     }
-    if (ranks < 1 || run < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: both at least 1", ranks,
-                         run, 0, 0);
+    if (s->ranks < 1 || s->run < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: at least 1, 0 or more",
+                         s->ranks, s->run, 0, 0);
     }
-    if (count < 0 || count > INT64_C(1) << 62 || run > (INT64_C(1) << 62) / ranks) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round", count,
-                         ranks, run, 0);
+    if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
+        return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round",
+                         s->count, s->ranks, s->run, 0);
     }
-    if (consumed < 0 || consumed > count) {
-        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", consumed, count,
-                         0, 0);
+    if (s->first < 0 || s->first > s->count) {
+        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", s->first,
+                         s->count, 0, 0);
     }
-    s->rest = rest;
-    s->ranks = ranks;
-    s->count = count;
-    s->first = consumed;
-    s->run = run;
+    s->run = s->run > 0 ? s->run : 1;
+    dpari_permutation_set(s);
     return DPAR_OK;
 }
 
@@ -67,7 +68,8 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    return at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+    return s->shuffle ? dpari_permutation_walk(s, at, 0) : at;
 }
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
@@ -82,7 +84,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 /* ---- MT19937 --------------------------------------------------------------------------------- */
 
 /* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
-DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed)
+static void dpari_mt19937_init(dpar_mt19937 *g, uint64_t seed)
 {
     uint32_t i;
     g->word[0] = (uint32_t)(seed & 0xffffffffu);
@@ -105,7 +107,7 @@ static void dpari_mt19937_turn(dpar_mt19937 *g)
     g->at = 0;
 }
 
-DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g)
+static uint32_t dpari_mt19937_next(dpar_mt19937 *g)
 {
     uint32_t y;
     if (g->at >= 624) {
@@ -127,7 +129,7 @@ static void dpari_randperm_forward(dpar_mt19937 *g, int64_t n, int64_t *order)
         order[i] = i;
     }
     for (i = 0; i < n - 1; i++) {
-        int64_t j = i + (int64_t)(dpar_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
+        int64_t j = i + (int64_t)(dpari_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
         order[i] = order[j];
         order[j] = swap;
     }
@@ -137,7 +139,7 @@ static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        uint64_t high = dpar_mt19937_next(g), draw = high << 32 | dpar_mt19937_next(g);
+        uint64_t high = dpari_mt19937_next(g), draw = high << 32 | dpari_mt19937_next(g);
         int64_t j = (int64_t)(draw % (uint64_t)(i + 1));
         order[i] = i;
         order[i] = order[j];
@@ -145,15 +147,17 @@ static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order
     }
 }
 
-DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why)
+DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_t seed,
+                                          dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
         return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
     }
+    dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {
-        dpari_randperm_forward(g, count, order);
+        dpari_randperm_forward(scratch, count, order);
     } else {
-        dpari_randperm_inside_out(g, count, order);
+        dpari_randperm_inside_out(scratch, count, order);
     }
     return DPAR_OK;
 }
@@ -170,65 +174,50 @@ static uint64_t dpari_mix(uint64_t x)
 }
 
 /* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
-static uint64_t dpari_round(const dpar_permutation *p, uint64_t half, uint32_t round)
+static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
 {
-    return dpari_mix(half + dpari_mix(p->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+    return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
 enum { DPARI_ROUNDS = 6 }; /* of both halves */
 
-static uint64_t dpari_feistel(const dpar_permutation *p, uint64_t x, int back)
+static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x, int back)
 {
-    const uint64_t low_mask = ((uint64_t)1 << p->low) - 1, high_mask = ((uint64_t)1 << p->high) - 1;
-    uint64_t low = x & low_mask, high = x >> p->low;
+    const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
+    uint64_t low = x & low_mask, high = x >> s->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
         if (back) {
-            low ^= dpari_round(p, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
-            high ^= dpari_round(p, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
+            low ^= dpari_round(s, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
+            high ^= dpari_round(s, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
         } else {
-            high ^= dpari_round(p, low, 2 * i) & high_mask;
-            low ^= dpari_round(p, high, 2 * i + 1) & low_mask;
+            high ^= dpari_round(s, low, 2 * i) & high_mask;
+            low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
         }
     }
-    return high << p->low | low;
+    return high << s->low | low;
 }
 
-DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
-                                           uint64_t epoch, dpar_why *why)
+static void dpari_permutation_set(dpar_sampler *s)
 {
     int32_t bits = 2;
-    if (count < 0 || count > INT64_C(1) << 62) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "a permutation of # elements: 0 to 2^62", count, 0, 0, 0);
-    }
-    while (bits < 62 && (INT64_C(1) << bits) < count) {
+    while (bits < 62 && (INT64_C(1) << bits) < s->count) {
         bits++;
     }
-    p->count = count;
-    p->key = dpari_mix(dpari_mix(seed) + epoch);
-    p->low = bits / 2;
-    p->high = bits - bits / 2;
-    return DPAR_OK;
+    s->key = dpari_mix(dpari_mix(s->seed) + s->epoch);
+    s->low = bits / 2;
+    s->high = bits - bits / 2;
 }
 
-static int64_t dpari_permutation_walk(const dpar_permutation *p, int64_t x, int back)
+/* What lies at position x, or backwards where value x lies; -1 outside 0..count-1. Fewer than two
+ * walks on average. */
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back)
 {
-    if (x < 0 || x >= p->count) {
+    if (x < 0 || x >= s->count) {
         return -1;
     }
     do { /* a walk along a cycle that began inside ends inside */
-        x = (int64_t)dpari_feistel(p, (uint64_t)x, back);
-    } while (x >= p->count);
+        x = (int64_t)dpari_feistel(s, (uint64_t)x, back);
+    } while (x >= s->count);
     return x;
-}
-
-DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i)
-{
-    return dpari_permutation_walk(p, i, 0);
-}
-
-DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v)
-{
-    return dpari_permutation_walk(p, v, 1);
 }

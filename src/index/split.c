@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "split.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
@@ -140,7 +140,7 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
 }
 
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
-                                     int64_t block, int32_t source, dpar_why *why)
+                                     int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
@@ -155,15 +155,10 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return dpari_say(DPAR_E_ARG, why, "block #: blocks and pieces are at least 1", block, 0, 0,
                          0);
     }
-    if (rule == DPAR_BLOCK_CYCLIC && (source < 0 || source >= parts)) {
-        return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", source, parts, 0,
-                         0);
-    }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
     s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
-    s->source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
     dpar_split_resize(s, count);
     return DPAR_OK;
 }
@@ -231,25 +226,6 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
         int64_t cut = dpari_share(atoms, before, all);
         cuts[p] = cut > count / atom ? count : cut * atom; /* the last atom may be short */
         before += p < parts ? weights[p] : 0;
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
-                                     dpar_why *why)
-{
-    dpar_status st = dpari_split_check(count, parts, why);
-    int64_t full;
-    int32_t p;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (even < 0 || even > count) {
-        return dpari_say(DPAR_E_ARG, why, "# of # elements are spread", even, count, 0, 0);
-    }
-    full = even < parts ? dpari_most(even, 1) : parts; /* parts that have some */
-    for (p = 0; p <= parts; p++) {
-        cuts[p] = p >= full ? count : even / parts * p + dpari_least(p, even % parts);
     }
     return DPAR_OK;
 }
@@ -581,7 +557,7 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
     }
 }
 
-DPAR_API int64_t dpar_split_most(const dpar_split *s)
+DPARI_API int64_t dpari_split_most(const dpar_split *s)
 {
     int64_t most = 0;
     int32_t p;
@@ -627,7 +603,7 @@ DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t
     return part;
 }
 
-DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
 {
     int64_t at;
     int32_t part;
@@ -661,7 +637,7 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Of the first i elements those of `part`: what the rule would give it if there were only i, but
  * for the cuts, which stay where they are. */
-DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
     if (!dpari_split_has(s, part) || i <= 0) {

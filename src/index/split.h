@@ -35,7 +35,8 @@ enum {
 typedef struct dpar_split {
     int32_t rule;                /* DPAR_CHUNK, ... */
     int32_t parts;               /* P, at least 1 */
-    int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    int32_t source; /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
+                       the init, 0..parts-1 */
     uint8_t shift[2];            /* private: see inverse */
     int64_t count;               /* N, elements, 0..2^62 */
     int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
@@ -48,12 +49,14 @@ typedef struct dpar_split {
 /* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
  * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
-                                     int64_t block, int32_t source, dpar_why *why);
+                                     int64_t block, dpar_why *why);
 /* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
  * keeps its cuts, which must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. O(parts). */
+ * must outlive the split. O(parts). (cuDecomp's gdims_dist, the first `even` elements by EVEN and
+ * the rest to the last part that has some: the offsets of that EVEN, from the first empty part on
+ * the count.) */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
 /* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
@@ -62,11 +65,6 @@ DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64
  * at least 0 and not all 0; their sum is below 2^31. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
-/* Fills cuts[0 .. parts]: the first `even` of count elements by EVEN, the rest to the last part
- * that has some (cuDecomp's gdims_dist, for grids with an odd plane at the end). 0 <= even <=
- * count. O(parts). */
-DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
-                                     dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Within
  * that least maximum each run, from the first on, comes as near as it can to an even share of what
@@ -75,11 +73,9 @@ DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even,
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. */
+/* Elements of a part. O(1). Parts outside 0..P-1 have none. Part 0 has the most, but for FLOOR and
+ * RAGGED. */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
-/* The most that any part has: what short shards are padded to (part 0's, for most rules). O(1),
- * RAGGED O(parts). */
-DPAR_API int64_t dpar_split_most(const dpar_split *s);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
@@ -89,13 +85,10 @@ DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
 /* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
  * i on follow one another in that part (may be NULL). Returns the part, -1 outside. Cost as
  * dpar_split_owner. */
-DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
+DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
 /* The element that is `local` in `part`, -1 when there is none. *run as above: so that
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
  * visits the runs [g, g + n) of a part. O(1). */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
-/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
- * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
-DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "window.h"
 
-#include "../base/arith.h"
+#include "inner.h"
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 
@@ -99,8 +99,8 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                       dpar_why *why)
+DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                         dpar_why *why)
 {
     int64_t least = 0, more = 0;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -145,8 +145,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -161,13 +161,13 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
                               int64_t *lo, int64_t *hi)
 {
     int64_t d = dpari_window_dilation(v), y;
-    *lo = dpar_window_start(v, inputs, y0);
-    *hi = dpar_window_start(v, inputs, y1 - 1);
+    *lo = dpari_window_start(v, inputs, y0);
+    *hi = dpari_window_start(v, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
-        *lo = dpari_least(*lo, dpar_window_start(v, inputs, y));
+        *lo = dpari_least(*lo, dpari_window_start(v, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
-        *hi = dpari_most(*hi, dpar_window_start(v, inputs, y));
+        *hi = dpari_most(*hi, dpari_window_start(v, inputs, y));
     }
     *hi += dpari_window_reach(v) + 1;
 }
@@ -207,8 +207,8 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
     *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
 }
 
-DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                               int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -228,8 +228,8 @@ DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t out
     return 1;
 }
 
-DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* the first that reads nothing below */
@@ -254,8 +254,8 @@ DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t ou
     *y1 = end;
 }
 
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi)
+DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -266,8 +266,8 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
     return 1;
 }
 
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi)
+DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
@@ -285,24 +285,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
     return 1;
 }
 
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
-{
-    int64_t lo, hi;
-    *low = 0;
-    *high = 0;
-    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
-        return;
-    }
-    if (!periodic) {
-        lo = dpari_most(0, dpari_least(lo, inputs));
-        hi = dpari_most(lo, dpari_least(hi, inputs));
-    }
-    *low = own_lo - lo;
-    *high = hi - own_hi;
-}
-
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "auto.h"
 
+#include "exact.h"
 #include "generate.h"
 #include "pipe.h"
 
@@ -457,7 +458,7 @@ static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t
     dpar_order o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
-    if (dpar_order_make(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+    if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
         s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
         s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
         return 0;
@@ -574,19 +575,26 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
     int32_t rule;
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
         dpar_order o = dpari_auto_order(job, rule);
-        most = dpari_most(most, dpar_order_bytes(&o, NULL));
+        most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
     return dpari_ceil_div(most, 8) * 8;
 }
 
-DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job)
+/* Bytes of the schedule, whole numbers of 8. */
+static int64_t dpari_auto_front(const dpar_pipe_job *job)
+{
+    return 8 *
+           dpari_ceil_div(dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job)), 8);
+}
+
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
-    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+    if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) +
-           8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+    return dpari_auto_front(job) + (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) +
+           8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */
@@ -608,7 +616,7 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
     x->span = job->objective == DPAR_LEAST_SPAN;
     x->found[0].rule = x->found[1].rule = -1;
     x->work = x->period = 0;
-    x->bound = dpar_pipe_bound(job);
+    x->bound = dpari_pipe_bound(job);
     for (s = job->stages - 1; s >= 0; s--) {
         x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
                      (s + 1 < job->stages ? x->hold[s + 1] : 0);
@@ -645,23 +653,23 @@ static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_sched
 }
 
 /* Goes on with the exact search, where the job is small enough for it. */
-static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
                                      dpar_pipe_result *result, void *mem, int64_t bytes)
 {
-    dpar_pipe_result better;
+    dpar_pipe_result better = *result;
     int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
     int64_t least;
     dpar_status st;
     if (known <= result->bound) {
         return DPAR_OK;
     }
-    least = nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
-                ? dpar_exact_bytes(job, 1)
+    least = job->nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+                ? dpari_exact_bytes(job, 1)
                 : -1;
     if (least < 0 || bytes < least) {
         return DPAR_MORE;
     }
-    st = dpar_exact_search(job, nodes, known, s, &better, mem, bytes, NULL);
+    st = dpari_exact_search(job, job->nodes, known, s, &better, mem, bytes, NULL);
     result->bound = better.bound;
     result->nodes = better.nodes;
     if (better.makespan > 0) {
@@ -671,33 +679,38 @@ static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dp
     return st;
 }
 
-DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
-                                        void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
+                                        dpar_pipe_result *result, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
+    const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
+    int64_t front;
     dpari_auto *x;
     dpar_schedule got;
     dpar_pipe_result best;
-    dpar_status st = dpar_pipe_check(job, why);
-    if (st == DPAR_OK && nodes < 0) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", nodes, 0, 0, 0);
+    char *work;
+    dpar_status st = dpari_pipe_check(job, why);
+    if (st == DPAR_OK && job->nodes < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
     }
-    if (st == DPAR_OK && bytes < dpar_auto_bytes(job)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #",
-                       dpar_auto_bytes(job), bytes, 0, 0);
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
+                       0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_lay(&got, job->ranks, job->stages, dpar_pipe_actions(job), room,
-                               room_bytes, why);
+        st = dpar_schedule_init(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem, bytes,
+                                why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_auto_lay(job, mem);
+    front = dpari_auto_front(job);
+    work = (char *)mem + front;
+    x = dpari_auto_lay(job, work);
     dpari_auto_rules(x, job);
-    dpari_auto_climb(x, job, nodes);
+    dpari_auto_climb(x, job, job->nodes);
     dpari_auto_again(x, job, &got, &best);
-    st = dpari_auto_search(job, nodes, &got, &best, mem, bytes);
+    st = dpari_auto_search(job, &got, &best, work, bytes - front);
     *s = got;
     *result = best;
     return st;

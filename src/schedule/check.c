@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include "../base/arith.h"
+#include "action.h"
 
 /* Sets of kinds, a bit each. */
 enum {
@@ -68,7 +69,7 @@ static void dpari_proof_put(const dpar_action *a, dpar_text *t)
 {
     dpar_action one = *a;
     one.joined = 0; /* what follows it may not exist */
-    dpar_action_text(&one, t);
+    dpar_action_write(&one, t);
 }
 
 /* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
@@ -176,14 +177,10 @@ static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
            ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
 {
-    return dpari_proof_size(s, 0);
-}
-
-DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s)
-{
-    return dpari_proof_size(s, (int64_t)sizeof(dpari_proof_link));
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
 /* The schedule has a shape and mem the room. All zero. */
@@ -299,7 +296,7 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
         return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
                                a, NULL);
     }
-    if (!dpar_action_has_micro(a->kind)) {
+    if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
     if (a->micro >= s->micros) {
@@ -431,7 +428,7 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
             if (st == DPAR_OK) {
                 st = dpari_proof_state(w, r, a);
             }
-            if (st == DPAR_OK && dpar_action_has_micro(a->kind)) {
+            if (st == DPAR_OK && dpari_action_has_micro(a->kind)) {
                 st = dpari_proof_order(w, r, a);
             }
         }
@@ -618,7 +615,7 @@ static int dpari_proof_done(const dpari_proof *w, int64_t i)
 static void dpari_proof_do(dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
         w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
@@ -628,9 +625,10 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
 /* The stage on another rank that a computation has its data from; -1: none. */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_FORWARD                       ? dpar_schedule_before(s, a->stage)
-                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT) ? dpar_schedule_behind(s, a->stage)
-                                                                 : -1;
+    int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
+                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
+                       ? dpari_schedule_behind(s, a->stage)
+                       : -1;
     return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
 }
 
@@ -875,6 +873,18 @@ static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
     return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
 }
 
+static const char *dpari_transport_name(int32_t transport)
+{
+    switch (transport) { /* no table: its pointers would be data to relocate */
+    case DPAR_TRANSPORT_BLOCKING: return "blocking";
+    case DPAR_TRANSPORT_RANK: return "rank";
+    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_PAIR: return "pair";
+    case DPAR_TRANSPORT_EDGE: return "edge";
+    default: return "eager";
+    }
+}
+
 /* Two of the circle: more would not fit where numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
@@ -882,7 +892,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     int32_t start = k->at, count = 0;
     dpar_text t;
     dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpar_text_put(&t, w->link == NULL ? "endless: " : dpar_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
     dpar_text_put(&t, w->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
@@ -959,23 +969,12 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     return st == DPAR_OK ? dpari_proof_stages(w) : st;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
-                                         int64_t bytes, dpar_why *why)
+/* Apart, as the transport's: neither frame stands below the other. */
+DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags, void *mem,
+                                          dpar_why *why)
 {
     dpari_proof w;
-    dpar_status st = dpari_proof_shape(s, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (dpari_proof_cells(s) == 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
-                         s->micros, s->begin[s->ranks], 0);
-    }
-    if (bytes < dpar_schedule_check_bytes(s)) {
-        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_check_bytes(s), bytes, 0);
-    }
+    dpar_status st;
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
@@ -988,28 +987,6 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, 
 }
 
 /* ---- transports ----------------------------------------------------------------------------- */
-
-DPAR_API const char *dpar_transport_name(int32_t transport)
-{
-    switch (transport) { /* no table: its pointers would be data to relocate */
-    case DPAR_TRANSPORT_BLOCKING: return "blocking";
-    case DPAR_TRANSPORT_RANK: return "rank";
-    case DPAR_TRANSPORT_DIR: return "dir";
-    case DPAR_TRANSPORT_PAIR: return "pair";
-    case DPAR_TRANSPORT_EDGE: return "edge";
-    case DPAR_TRANSPORT_EAGER: return "eager";
-    default: return "?";
-    }
-}
-
-DPAR_API int32_t dpar_transport_find(const char *name)
-{
-    int32_t k = DPAR_TRANSPORTS - 1;
-    while (k >= 0 && !dpari_same(name, dpar_transport_name(k))) {
-        k--;
-    }
-    return k;
-}
 
 /* Which queue of its rank a message is in. */
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
@@ -1074,7 +1051,7 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 {
     int32_t k;
     for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
-        int32_t next = dpar_schedule_behind(w->s, k);
+        int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_say(DPAR_E_ARG, w->why,
                              "stage # on rank # feeds stage # on rank #, but there are no messages",
@@ -1084,10 +1061,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-/* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t transport,
-                                              int32_t room, int64_t *stuck, void *mem,
-                                              dpar_why *why)
+DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar_checking *how,
+                                              void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -1097,30 +1072,52 @@ DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t tr
     if (st != DPAR_OK) {
         return st;
     }
-    w.transport = transport;
-    w.room = room;
+    w.transport = how->transport;
+    w.room = how->room;
     dpari_proof_connect(&w);
-    return dpari_proof_run(&w, stuck);
+    return dpari_proof_run(&w, how->stuck);
 }
 
-DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
-                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
-                                             dpar_why *why)
+/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
+                                          int64_t bytes, dpar_why *why)
 {
     dpar_status st;
-    int64_t needed = dpar_schedule_run_bytes(s);
-    if (transport < 0 || transport >= DPAR_TRANSPORTS) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", transport, DPAR_TRANSPORTS - 1, 0,
-                         0);
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
+                         DPAR_TRANSPORTS - 1, 0, 0);
     }
-    if (transport == DPAR_TRANSPORT_EAGER && room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", room, 0, 0,
-                         0);
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
+                         0, 0);
     }
-    if (needed >= 0 && bytes < needed) {
-        return dpari_say(DPAR_E_ROOM, why, "the run of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+    st = dpari_proof_shape(s, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    return st == DPAR_OK ? dpari_proof_transport(s, transport, room, stuck, mem, why) : st;
+    if (dpari_proof_cells(s) == 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
+                         s->micros, s->begin[s->ranks], 0);
+    }
+    if (bytes < dpar_schedule_check_bytes(s, how)) {
+        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
+{
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    dpar_status st = dpari_proof_asked(s, how, bytes, why);
+    if (st == DPAR_OK) {
+        st = dpari_proof_rules(s,
+                               run           ? how->flags | DPAR_CHECK_TAGGED
+                               : how != NULL ? how->flags
+                                             : 0,
+                               mem, why);
+    }
+    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
 }

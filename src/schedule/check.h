@@ -5,16 +5,45 @@
 
 #include "schedule.h"
 
-/* What dpar_schedule_check takes for right, beyond its rules. */
+/* What counts as right, beyond the rules below. */
 enum {
     DPAR_CHECK_TRAINS = 1, /* a list without any backward is refused: else it is forward-only */
     DPAR_CHECK_TAGGED = 2  /* messages have tags (MPI): any order on a channel will do */
 };
 
-/* Bytes of working memory, for the check and for the run; -1 when ranks, stages, chain, micros,
- * slices or begin are not those of a schedule (the check says why). O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s);
-DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
+/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
+ * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
+ * in a queue; one goes over when both its ends are the first of their queues; a computation waits
+ * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
+ * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
+ * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
+ * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
+ * first in first out: a send waits for a place in it, a receive for its message at the front.
+ * What passes BLOCKING passes all. */
+enum {
+    DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
+    DPAR_TRANSPORT_BLOCKING,
+    DPAR_TRANSPORT_RANK,
+    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_PAIR,
+    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_EAGER,
+    DPAR_TRANSPORTS
+};
+
+/* What is asked. Zero-initialise it: the proof alone. */
+typedef struct dpar_checking {
+    int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
+    int32_t transport; /* DPAR_TRANSPORT_... */
+    int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
+    int64_t *stuck;    /* NULL, or [ranks], written when the transport gets stuck and only then:
+                          where each rank stands, the index in s->action, -1 when it is through; of
+                          queued messages the first of the queue that holds up the rank */
+} dpar_checking;
+
+/* Bytes of working memory; -1 when ranks, stages, chain, micros, slices or begin are not those of a
+ * schedule (the check says why). `how` may be NULL: all zero. O(ranks). */
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
 
 /* Proves a schedule, compute alone or with messages: DPAR_OK, or E_ARG and the first fault as one
  * sentence, "rank 2: 1B3 is there twice". Any actions may stand in it. The rules:
@@ -35,43 +64,15 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
  *    WAIT_REDUCE_GRAD at most once;
  *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
- *    the circle, as dpar_schedule_run_check.
- * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
-                                         int64_t bytes, dpar_why *why);
-
-/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
- * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
- * in a queue; one goes over when both its ends are the first of their queues; a computation waits
- * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
- * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
- * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
- * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
- * first in first out: a send waits for a place in it, a receive for its message at the front.
- * What passes BLOCKING passes all. */
-enum {
-    DPAR_TRANSPORT_BLOCKING,
-    DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIR,
-    DPAR_TRANSPORT_PAIR,
-    DPAR_TRANSPORT_EDGE,
-    DPAR_TRANSPORT_EAGER,
-    DPAR_TRANSPORTS
-};
-/* "blocking", "rank", "dir", "pair", "edge", "eager"; "?" for others. And back; -1 for others. */
-DPAR_API const char *dpar_transport_name(int32_t transport);
-DPAR_API int32_t dpar_transport_find(const char *name);
-
-/* Does a list with messages come to its end? DPAR_OK; E_ARG when it is no right schedule
- * (dpar_schedule_check, tagged; or it lacks its messages); E_STUCK when it gets stuck, the circle:
- * "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0; rank 1 ...". No run
- * depends on the ranks' speed, so that one run proves all. room: messages of an EAGER buffer, 1 and
- * more; else ignored. stuck: NULL, or [ranks], written when it gets stuck and only then: where each
- * rank stands, the index in s->action, -1 when it is through; of queued messages the first of the
- * queue that holds up the rank. E_ROOM as above. Source: what PyTorch issue #172668 and PR #195760
- * report. O(actions). */
-DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
-                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
-                                             dpar_why *why);
+ *    the circle.
+ *
+ * With a transport: does the list, which must have its messages, come to its end on it? E_STUCK and
+ * the circle when it does not: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
+ * 1SEND_F0; rank 1 ...". No run depends on the ranks' speed, so that one run proves all. Source:
+ * what PyTorch issue #172668 and PR #195760 report.
+ *
+ * E_ROOM when mem (aligned as for int64_t) is too small. `how` may be NULL. O(actions). */
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
 
 #endif

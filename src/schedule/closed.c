@@ -2,6 +2,7 @@
 #include "closed.h"
 
 #include "../base/arith.h"
+#include "order.h"
 
 /* The numbers that the formulas speak of, and the sum that one of them builds up. */
 typedef struct dpari_closed {
@@ -337,7 +338,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
                     order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
                     order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
                     order->rule == DPAR_CHIMERA;
-    dpar_status status = dpar_order_check(order, why);
+    dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -439,11 +440,12 @@ static const char *dpari_closed_name(int32_t what)
     }
 }
 
-DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
-                                      int32_t rank, int64_t *value, const char **formula,
-                                      dpar_why *why)
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why)
 {
     dpari_closed q;
+    int late;
     dpar_status status = dpari_closed_read(&q, order, t, why);
     if (status != DPAR_OK) {
         return status;
@@ -460,11 +462,9 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
                          order->micros, order->ranks, 0, 0);
     }
-    *value = q.sum;
-    if (formula != NULL) {
-        int late = what == DPAR_CLOSED_MAKESPAN ||
-                   (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
-        *formula = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
-    }
+    late =
+        what == DPAR_CLOSED_MAKESPAN || (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+    formula->value = q.sum;
+    formula->text = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
     return DPAR_OK;
 }

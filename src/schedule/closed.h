@@ -7,7 +7,7 @@
 #include "generate.h"
 #include "simulate.h"
 
-/* What a formula gives, in the units of dpar_simulate: times of a stage (a chunk of 1/v of a
+/* What a formula gives, in the units of dpar_times: times of a stage (a chunk of 1/v of a
  * rank's layers), activations counted in stages x micro-batches. */
 enum {
     DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
@@ -17,6 +17,10 @@ enum {
     DPAR_CLOSED_PEAK,    /* most activations that `rank` holds */
     DPAR_CLOSED_KINDS
 };
+typedef struct dpar_formula {
+    int64_t value;
+    const char *text; /* static: "(m + p - 1) (F + B)" */
+} dpar_formula;
 
 /* With p ranks, v chunks, m micro-batches, s slices, F, B, I, W, FB (joined) of one stage, latency
  * c of buffered messages, groups of p micro-batches, all stages alike:
@@ -67,11 +71,11 @@ enum {
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
  * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024; where they hold: simulation.
  *
- * `rank` matters for PEAK alone. *formula: static text, e.g. "(m + p - 1) (F + B)"; may be NULL.
- * E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE, E_RANGE for an order that there
- * is not, times below 0, a value past INT64_MAX. O(stages), the check of the order. */
-DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
-                                      int32_t rank, int64_t *value, const char **formula,
-                                      dpar_why *why);
+ * `rank` matters for PEAK alone. E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE,
+ * E_RANGE for an order that there is not, times below 0, a value past INT64_MAX. *formula is
+ * written on success only. O(stages), the check of the order. */
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why);
 
 #endif

@@ -141,7 +141,7 @@ static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_w
                      rank, always, need, cap);
 }
 
-DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -157,7 +157,7 @@ DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
     return st;
 }
 
-DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -267,12 +267,12 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     return best;
 }
 
-DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job)
 {
     dpari_chain c;
     int64_t bound = 0;
     int32_t s;
-    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+    if (dpari_pipe_check(job, NULL) != DPAR_OK) {
         return -1;
     }
     dpari_zero(&c, sizeof(c));
@@ -728,7 +728,7 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
     if (dpari_exact_bound(x) >= x->best) {
         return 0;
     }
-    if (x->actions == dpar_pipe_actions(job)) {
+    if (x->actions == dpari_pipe_actions(job)) {
         dpari_exact_write(x, s, result);
         return 0;
     }
@@ -777,7 +777,7 @@ static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_sche
  * once for the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_pipe_job *job)
 {
-    return (dpar_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
+    return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
 static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
@@ -807,7 +807,7 @@ static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_
 
 static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
 {
-    dpar_status st = dpar_pipe_check(job, why);
+    dpar_status st = dpari_pipe_check(job, why);
     int32_t s;
     if (st != DPAR_OK) {
         return st;
@@ -831,7 +831,7 @@ static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
@@ -844,9 +844,9 @@ DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
-                                       int64_t bytes, dpar_why *why)
+DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
     dpar_pipe_result got;
@@ -860,9 +860,9 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
                        "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
                        s->stages, job->ranks, job->stages);
     }
-    if (st == DPAR_OK && bytes < dpar_exact_bytes(job, 1)) {
+    if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
         st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
-                       dpar_exact_bytes(job, 1), bytes, 0, 0);
+                       dpari_exact_bytes(job, 1), bytes, 0, 0);
     }
     if (st != DPAR_OK) {
         return st;
@@ -871,7 +871,7 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
     x = dpari_exact_lay(job, mem, bytes);
     x->most = nodes;
     x->best = known > 0 ? known : INT64_MAX;
-    x->bound = dpar_pipe_bound(job);
+    x->bound = dpari_pipe_bound(job);
     more = dpari_exact_walk(x, job, s, &got);
     got.bound = more ? x->bound : x->best;
     got.nodes = x->nodes;

@@ -2,6 +2,8 @@
 #include "generate.h"
 
 #include "../base/arith.h"
+#include "action.h"
+#include "order.h"
 #include "vshape.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
@@ -144,7 +146,7 @@ static int32_t dpari_order_slices(const dpar_order *o)
 static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
 {
     return o->rank_of != NULL ? o->rank_of[stage]
-                              : dpar_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+                              : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
 }
 
 /* An order with the rule's own numbers where it left them open. */
@@ -268,7 +270,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
     for (i = 0; i < k.stages; i++) {
-        rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
+        rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
             return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
                              o->rank_of[i], k.p, 0);
@@ -296,7 +298,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -327,21 +329,6 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     }
 }
 
-DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
-{
-    dpari_plan k;
-    int64_t count = 0;
-    int32_t i;
-    if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
-        return -1;
-    }
-    k = dpari_plan_of(order);
-    for (i = 0; i < k.stages; i++) {
-        count += dpari_order_rank(order, i) == rank ? dpari_plan_count(&k, i) : 0;
-    }
-    return count;
-}
-
 /* The schedule's own bytes. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
@@ -358,11 +345,11 @@ static int dpari_plan_works(const dpari_plan *k)
     return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
 }
 
-DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
-    if (dpar_order_check(order, why) != DPAR_OK) {
+    if (dpari_order_check(order, why) != DPAR_OK) {
         return -1;
     }
     k = dpari_plan_of(order);
@@ -724,7 +711,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpar_schedule_lay(s, k.p, k.stages, actions, mem, bytes, NULL);
+    (void)dpar_schedule_init(s, k.p, k.stages, actions, mem, bytes, NULL);
     s->micros = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
@@ -740,12 +727,12 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     }
 }
 
-DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
-                                     int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why)
 {
-    int64_t needed = dpar_order_bytes(order, why);
+    int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
-        return dpar_order_check(order, NULL);
+        return dpari_order_check(order, NULL);
     }
     if (bytes < needed) {
         return dpari_say_word(DPAR_E_ROOM, why,

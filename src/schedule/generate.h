@@ -89,20 +89,16 @@ typedef struct dpar_order {
     int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
 } dpar_order;
 
-/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
-DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
-/* Actions of a rank (an overlapped pair: 2); -1 for a rank or an order that does not exist.
- * O(stages). */
-DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
-/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
- * 88 m + 72 p + 248 bytes a rank to work in. -1 with the sentence of dpar_order_check.
- * O(stages). */
-DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
-/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
- * dpar_order_check, and E_ROOM. Time: O(actions), V_HALF, V_MIN, 1F1B_V: O(actions + p^2) and more
- * where much moves. Behind the schedule's own bytes mem is free again. */
-DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
-                                     int64_t bytes, dpar_why *why);
+/* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
+ * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 where there is no such schedule, with the
+ * sentence why. O(stages). */
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why);
+/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. E_ARG,
+ * E_DIVIDE, E_RANGE where there is no such schedule, and E_ROOM. Time: O(actions), V_HALF, V_MIN,
+ * 1F1B_V: O(actions + p^2) and more where much moves. Behind the schedule's own bytes mem is free
+ * again. */
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why);
 
 /* "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv", "v-half", "v-min",
  * "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v", "moe-overlap", "seq1f1b",

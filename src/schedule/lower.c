@@ -2,6 +2,7 @@
 #include "lower.h"
 
 #include "../base/arith.h"
+#include "action.h"
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
@@ -18,7 +19,7 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
         dpar_text_put(&t, ", action ");
         dpar_text_int(&t, index);
         dpar_text_put(&t, ": ");
-        dpar_action_text(&alone, &t);
+        dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
     }
     return DPAR_E_ARG;
@@ -56,7 +57,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
         return " is of a stage that is not on this rank";
     }
-    if (dpar_action_has_micro(a->kind) && a->micro >= s->micros) {
+    if (dpari_action_has_micro(a->kind) && a->micro >= s->micros) {
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
@@ -124,7 +125,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }
-    st = dpar_schedule_lay(out, in->ranks, in->stages, actions, mem, bytes, why);
+    st = dpar_schedule_init(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -363,8 +364,8 @@ typedef struct dpari_turns {
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD                        ? dpar_schedule_behind(s, a->stage)
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpar_schedule_before(s, a->stage)
+    return a->kind == DPAR_FORWARD                        ? dpari_schedule_behind(s, a->stage)
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
                                                           : -1;
 }
 
@@ -472,7 +473,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text_int(&t, rank);
     dpar_text_put(&t, " waits for ");
     if (l->in->rank_of[stage] != rank) {
-        dpar_action_text(&wait, &t);
+        dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpar_text_put(&t, "stage ");
@@ -516,9 +517,18 @@ static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
     uint32_t already = 0;
     how->passes = asked != NULL ? asked->passes : 0;
     how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
-    if (how->passes < 0 || how->passes > 15) {
-        return dpari_say(DPAR_E_ARG, why, "passes # are no sum of DPAR_LOWER_...", how->passes, 0,
-                         0, 0);
+    how->channel = asked != NULL ? asked->channel : 0;
+    if (how->passes < 0 || (how->passes > 15 && how->passes != DPAR_LOWER_MERGE &&
+                            how->passes != DPAR_LOWER_LATE_RECV)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                         how->passes, 0, 0, 0);
+    }
+    if (how->passes > 15) {
+        return how->passes == DPAR_LOWER_LATE_RECV &&
+                       (how->channel < 0 || how->channel >= DPAR_CHANNELS)
+                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   : dpari_lower_check(in, 0, why);
     }
     if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
@@ -591,15 +601,6 @@ static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
                            dpari_lower_align((int64_t)in->stages * in->micros);
 }
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why)
-{
-    dpar_lowering h;
-    return dpari_lower_how(&h, in, how, why) == DPAR_OK
-               ? dpari_lower_size(in, dpari_lower_actions(in, &h))
-               : -1;
-}
-
 /* Each stage's B and W. */
 static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
 {
@@ -652,42 +653,33 @@ static void dpari_lower_ends(dpari_turns *l)
     int32_t i, m;
     dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
     for (i = 0; i < l->in->stages; i++) {
-        int given = (dpar_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
-                    (dpar_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
+        int given = (dpari_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
+                    (dpari_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
         for (m = 0; m < l->in->micros && given != 0; m++) {
             *dpari_lower_given(l, i, m) = (uint8_t)given;
         }
     }
 }
 
-DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *in,
+                                      const dpar_lowering *how, void *mem, int64_t bytes,
+                                      dpar_why *why)
 {
-    dpar_lowering h;
-    dpar_schedule got;
     dpari_turns l;
-    int64_t actions;
+    int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_how(&h, in, how, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    actions = dpari_lower_actions(in, &h);
-    st = dpari_lower_lay(&got, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    dpar_status st =
+        dpari_lower_lay(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     l.in = in;
-    l.out = &got;
-    l.idle = (h.passes & DPAR_LOWER_IDLE) != 0;
-    dpari_lower_begin(&l, &h, work);
-    if ((h.passes & DPAR_LOWER_MESSAGES) != 0) {
+    l.out = out;
+    l.idle = (how->passes & DPAR_LOWER_IDLE) != 0;
+    dpari_lower_begin(&l, how, work);
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         dpari_lower_ends(&l);
         st = dpari_lower_messages(&l, why);
-    }
-    if (st == DPAR_OK) {
-        *out = got;
     }
     return st;
 }
@@ -734,45 +726,35 @@ static int64_t dpari_merge_count(const dpar_schedule *s)
     return counted.n;
 }
 
-DPAR_API int64_t dpar_schedule_merge_bytes(const dpar_schedule *in, dpar_why *why)
+static int64_t dpari_merge_size(const dpar_schedule *in)
 {
-    return dpari_lower_check(in, 0, why) == DPAR_OK
-               ? dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in))
-               : -1;
+    return dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
 }
 
-DPAR_API dpar_status dpar_schedule_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
-                                         int64_t bytes, dpar_why *why)
+static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                               int64_t bytes, dpar_why *why)
 {
-    dpar_schedule got;
     dpari_sink to;
     char *work;
-    int64_t actions;
     int32_t r;
-    dpar_status st = dpari_lower_check(in, 0, why);
+    dpar_status st = dpari_lower_lay(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
-    actions = dpari_merge_count(in);
-    st = dpari_lower_lay(&got, in, actions, dpar_schedule_bytes(in->ranks, in->stages, actions),
-                         mem, bytes, &work, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    to.at = got.action;
+    to.at = out->action;
     to.n = 0;
     for (r = 0; r < in->ranks; r++) {
         dpari_merge_rank(in, r, &to);
-        got.begin[r + 1] = to.n;
+        out->begin[r + 1] = to.n;
     }
-    *out = got;
     return DPAR_OK;
 }
 
-/* ---- sinking -------------------------------------------------------------------------------- */
+/* ---- late receives -------------------------------------------------------------------------- */
 
-/* Receives that are held back: a queue for each class, those of all classes in a rank's list linked
- * through `next`. */
+/* Receives that are held back: a queue for each channel, those of all channels in a rank's list
+ * linked through `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
@@ -815,7 +797,7 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
 {
     int32_t other =
-        forward ? dpar_schedule_before(h->in, a->stage) : dpar_schedule_behind(h->in, a->stage);
+        forward ? dpari_schedule_before(h->in, a->stage) : dpari_schedule_behind(h->in, a->stage);
     int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
     while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
         dpari_held_pop(h, q, begin);
@@ -823,8 +805,7 @@ static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, in
 }
 
 /* What must stay before this action goes into the list. */
-static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel_class,
-                              int64_t begin)
+static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
     for (i = 0; i <= a->joined; i++) {
@@ -833,21 +814,21 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
             dpari_held_need(h, &a[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel_class != DPAR_SINK_EDGE) {
+    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel != DPAR_CHANNEL_EDGE) {
         while (h->first[q] >= 0) {
             dpari_held_pop(h, q, begin);
         }
     }
 }
 
-static void dpari_sink_rank(dpari_held *h, int32_t r, int32_t channel_class)
+static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
 {
     const dpar_schedule *s = h->in;
     int64_t k, begin = s->begin[r];
     int32_t i;
     for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
-        dpari_held_before(h, a, channel_class, begin);
+        dpari_held_before(h, a, channel, begin);
         if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
             dpari_held_add(h, k, begin);
             continue;
@@ -864,7 +845,7 @@ static void dpari_sink_rank(dpari_held *h, int32_t r, int32_t channel_class)
     }
 }
 
-static int64_t dpari_sink_longest(const dpar_schedule *s)
+static int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -874,55 +855,71 @@ static int64_t dpari_sink_longest(const dpar_schedule *s)
     return most;
 }
 
-static int64_t dpari_sink_size(const dpar_schedule *in)
+static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0
                ? -1
-               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_sink_longest(in) +
+               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
                      dpari_lower_align((int64_t)in->stages * in->micros);
 }
 
-DPAR_API int64_t dpar_schedule_sink_bytes(const dpar_schedule *in, dpar_why *why)
+static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
+                              void *mem, int64_t bytes, dpar_why *why)
 {
-    return dpari_lower_check(in, 0, why) == DPAR_OK ? dpari_sink_size(in) : -1;
-}
-
-DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule *in,
-                                        int32_t channel_class, void *mem, int64_t bytes,
-                                        dpar_why *why)
-{
-    dpar_schedule got;
     dpari_held h;
     char *work;
     int32_t r;
-    dpar_status st = dpari_lower_check(in, 0, why);
-    if (st == DPAR_OK && (channel_class < 0 || channel_class >= DPAR_SINK_CLASSES)) {
-        st = dpari_say(DPAR_E_ARG, why, "class # is not 0 to 2", channel_class, 0, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_lower_lay(&got, in, in->begin[in->ranks], dpari_sink_size(in), mem, bytes, &work,
-                             why);
-    }
+    dpar_status st =
+        dpari_lower_lay(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     h.in = in;
-    h.to.at = got.action;
+    h.to.at = out->action;
     h.to.n = 0;
     h.first = (int64_t *)(void *)work;
     h.last = h.first + in->ranks;
     h.next = h.last + in->ranks;
-    h.given = (uint8_t *)(h.next + dpari_sink_longest(in));
-    h.one_queue = channel_class == DPAR_SINK_ANY;
+    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.one_queue = channel == DPAR_CHANNEL_ANY;
     dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
     for (r = 0; r < in->ranks; r++) {
         h.first[r] = -1;
     }
     for (r = 0; r < in->ranks; r++) {
-        dpari_sink_rank(&h, r, channel_class);
-        got.begin[r + 1] = h.to.n;
+        dpari_late_rank(&h, r, channel);
+        out->begin[r + 1] = h.to.n;
     }
-    *out = got;
     return DPAR_OK;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why)
+{
+    dpar_lowering h;
+    return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
+           : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
+           : h.passes == DPAR_LOWER_LATE_RECV           ? dpari_late_size(in)
+                                              : dpari_lower_size(in, dpari_lower_actions(in, &h));
+}
+
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_lowering h;
+    dpar_schedule got;
+    dpar_status st = dpari_lower_how(&h, in, how, why);
+    if (st == DPAR_OK) {
+        st = h.passes == DPAR_LOWER_MERGE       ? dpari_merge(&got, in, mem, bytes, why)
+             : h.passes == DPAR_LOWER_LATE_RECV ? dpari_late(&got, in, h.channel, mem, bytes, why)
+                                                : dpari_lower_passes(&got, in, &h, mem, bytes, why);
+    }
+    if (st == DPAR_OK) {
+        *out = got;
+    }
+    return st;
 }

@@ -4,9 +4,8 @@
 #ifndef DPARI_SCHEDULE_PIPE_H
 #define DPARI_SCHEDULE_PIPE_H
 
-#include "exact.h"
-
-#include "../base/arith.h"
+#include "action.h"
+#include "job.h"
 
 /* Kinds as indices: F; I or B; W. */
 enum { DPARI_F, DPARI_I, DPARI_W };
@@ -40,7 +39,7 @@ DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
 DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
-                                : dpar_stage_rank(job->map, job->ranks, stage);
+                                : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */

@@ -2,6 +2,7 @@
 #include "place.h"
 
 #include "../index/split.h"
+#include "exact.h"
 #include "pipe.h"
 
 enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
@@ -31,8 +32,8 @@ typedef struct dpari_placing {
     dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
     int64_t judged, tries;
     int32_t layers;
-    void *room, *rest; /* of the schedule; of who judges */
-    int64_t room_bytes, rest_bytes;
+    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    int64_t rest_bytes;
 } dpari_placing;
 
 /* ---- stages from layers --------------------------------------------------------------------- */
@@ -134,10 +135,13 @@ static int dpari_placing_holds(const dpar_pipe_job *job)
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
-
+    dpar_simulation how;
     int32_t r;
-    dpar_status st = dpar_simulate(x->given, &x->times, NULL, NULL, &x->timing, x->rank, x->rest,
-                                   x->rest_bytes, why);
+    dpar_status st;
+    dpari_zero(&how, sizeof(how));
+    how.times = &x->times;
+    how.rank = x->rank;
+    st = dpar_schedule_simulate(x->given, &how, &x->timing, x->rest, x->rest_bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -171,12 +175,11 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     if (c->score.over > 0) {
         return DPAR_OK;
     }
-    c->result.bound = dpar_pipe_bound(&x->staged);
+    c->result.bound = dpari_pipe_bound(&x->staged);
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_auto_schedule(&x->staged, 0, s, x->room, x->room_bytes, &c->result, x->rest,
-                            x->rest_bytes, why);
+    st = dpar_schedule_auto(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
@@ -290,13 +293,14 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 {
+    const dpar_pipe_job *job = how->job;
+    const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
-        layers < job->stages || layers > (INT32_C(1) << 24)) {
+        how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "# layers on # stages: one a stage at least, 2^24 at most", layers,
+                         "# layers on # stages: one a stage at least, 2^24 at most", how->layers,
                          job->stages, 0, 0);
     }
     if (given != NULL &&
@@ -310,45 +314,55 @@ static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
     return DPAR_OK;
 }
 
-/* What judging takes: the job's shape with nothing in it. */
-static int64_t dpari_placing_rest(const dpar_pipe_job *job, const dpar_schedule *given)
+/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+static int64_t dpari_placing_rest(const dpar_placing *how)
 {
     dpar_times none;
-    dpar_pipe_job shape = *job;
+    dpar_simulation timed;
+    dpar_pipe_job shape = *how->job;
+    int64_t bytes;
     dpari_zero(&none, sizeof(none));
-    if (given != NULL) {
-        return dpar_simulate_bytes(given, job->times);
+    if (how->given != NULL) {
+        dpari_zero(&timed, sizeof(timed));
+        timed.times = how->job->times;
+        bytes = dpar_schedule_simulate_bytes(how->given, &timed);
+    } else {
+        dpari_zero(&shape.cap, sizeof(shape.cap));
+        shape.times = &none;
+        bytes = dpar_schedule_auto_bytes(&shape, NULL);
     }
-    dpari_zero(&shape.cap, sizeof(shape.cap));
-    shape.times = &none;
-    return dpar_auto_bytes(&shape);
+    return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
 }
 
-DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
-                                   const dpar_schedule *given)
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how)
 {
-    int64_t s = job->stages, rest;
-    if (dpari_placing_shape(job, layers, given, NULL) != DPAR_OK) {
+    int64_t s = how->job->stages, rest;
+    if (dpari_placing_shape(how, NULL) != DPAR_OK) {
         return -1;
     }
-    rest = dpari_placing_rest(job, given);
+    rest = dpari_placing_rest(how);
     return rest < 0 ? -1
-                    : (int64_t)sizeof(dpari_placing) +
-                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + layers) +
-                          (int64_t)sizeof(dpar_rank_timing) * job->ranks + rest;
+                    : rest + (int64_t)sizeof(dpari_placing) +
+                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+                          (int64_t)sizeof(dpar_rank_timing) * how->job->ranks;
 }
 
-static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers,
-                                        const dpar_schedule *given, void *mem, int64_t bytes)
+static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)
 {
-    dpari_placing *x = (dpari_placing *)mem;
-    char *at = (char *)(x + 1);
+    const dpar_pipe_job *job = how->job;
+    const int64_t rest = dpari_placing_rest(how);
+    char *at = (char *)mem + rest;
+    dpari_placing *x = (dpari_placing *)(void *)at;
     int k;
+    at += sizeof(*x);
     dpari_zero(x, sizeof(*x));
     x->job = job;
-    x->given = given;
-    x->layers = layers;
+    x->given = how->given;
+    x->layers = how->layers;
+    x->tries = how->tries;
     x->times = *job->times;
+    x->rest = mem;
+    x->rest_bytes = rest;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         x->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
@@ -364,14 +378,12 @@ static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers
     x->times.hold_always.of = x->sum[7];
     x->staged = *job;
     x->staged.times = &x->times;
+    x->staged.nodes = 0;
     for (k = 0; k < 3; k++) {
         x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
     }
-    x->cost = dpari_pipe_wide(&at, layers);
+    x->cost = dpari_pipe_wide(&at, how->layers);
     x->rank = (dpar_rank_timing *)(void *)at;
-    at += (int64_t)sizeof(dpar_rank_timing) * job->ranks;
-    x->rest = at;
-    x->rest_bytes = bytes - (at - (char *)mem);
     return x;
 }
 
@@ -386,7 +398,7 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     st = dpari_placing_judge(x, NULL, s, why);
     if (st == DPAR_OK && best->score.over > 0) {
         if (x->given == NULL) {
-            return dpar_pipe_check(&x->staged, why);
+            return dpari_pipe_check(&x->staged, why);
         }
         for (r = 0; r < x->job->ranks; r++) {
             int64_t cap = dpari_each_at(&x->job->cap, r);
@@ -400,50 +412,48 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
         }
     }
     best->result = x->cut[0].result;
-    best->result.bound = dpar_pipe_bound(&x->staged);
+    best->result.bound = dpari_pipe_bound(&x->staged);
     best->result.nodes = judged;
     return st;
 }
 
-DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
-                                       dpar_schedule *s, void *room, int64_t room_bytes,
-                                       dpar_pipe_result *result, void *mem, int64_t bytes,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                         dpar_pipe_result *result, void *mem, int64_t bytes,
+                                         dpar_why *why)
 {
+    const dpar_pipe_job *job = how->job;
     dpari_placing *x;
     dpar_schedule made;
-    dpar_status st = dpari_placing_shape(job, layers, given, why), ended;
+    int64_t needed = -1;
+    dpar_status st = dpari_placing_shape(how, why), ended;
     int32_t k;
     if (st == DPAR_OK) {
-        st = dpari_placing_fit(job, layers, why);
+        st = dpari_placing_fit(job, how->layers, why);
+        needed = dpar_schedule_place_bytes(how);
     }
-    if (st == DPAR_OK && (tries < 1 || dpar_layers_bytes(job, layers, given) < 0)) {
+    if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_say(DPAR_E_ARG, why,
                        "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
                        "domain",
-                       tries, job->ranks, job->micros, 0);
+                       how->tries, job->ranks, job->micros, 0);
     }
-    if (st == DPAR_OK && bytes < dpar_layers_bytes(job, layers, given)) {
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #",
-                       dpar_layers_bytes(job, layers, given), bytes, 0, 0);
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
+                       0, 0);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    x = dpari_placing_lay(job, layers, given, mem, bytes);
-    x->room = room;
-    x->room_bytes = room_bytes;
-    x->tries = tries;
+    x = dpari_placing_lay(how, mem);
     st = dpari_placing_search(x, &made, why);
     ended = st < 0 ? st : dpari_placing_end(x, &made, why);
     if (ended != DPAR_OK) {
         return ended;
     }
     for (k = 0; k <= job->stages; k++) {
-        cuts[k] = x->cut[2].at[k];
+        how->cuts[k] = x->cut[2].at[k];
     }
-    if (given == NULL) {
+    if (how->given == NULL) {
         *s = made;
     }
     *result = x->cut[2].result;

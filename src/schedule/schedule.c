@@ -2,19 +2,9 @@
 #include "schedule.h"
 
 #include "../base/arith.h"
+#include "action.h"
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
-
-DPAR_API int32_t dpar_stage_rank(int32_t map, int32_t ranks, int32_t stage)
-{
-    int32_t at;
-    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
-        map < 0 || map >= DPAR_STAGE_MAPS) {
-        return -1;
-    }
-    at = stage % ranks;
-    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
-}
 
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
@@ -30,8 +20,8 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
 }
 
-DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                       int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -58,59 +48,21 @@ DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t 
     return DPAR_OK;
 }
 
-DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage)
-{
-    return stage % s->chain == 0 ? -1 : stage - 1;
-}
-
-DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
-{
-    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
-}
-
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
 {
     switch (kind) {
     case DPAR_FORWARD:
     case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
+    case DPAR_RECV_B: return dpari_schedule_behind(s, stage);
     case DPAR_BACKWARD:
     case DPAR_INPUT:
     case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
+    case DPAR_RECV_F: return dpari_schedule_before(s, stage);
     default: return -1;
     }
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */
-
-DPAR_API const char *dpar_action_name(int32_t kind)
-{
-    switch (kind) { /* no table: its pointers would be data to relocate */
-    case DPAR_FORWARD: return "F";
-    case DPAR_BACKWARD: return "B";
-    case DPAR_INPUT: return "I";
-    case DPAR_WEIGHT: return "W";
-    case DPAR_SEND_F: return "SEND_F";
-    case DPAR_RECV_F: return "RECV_F";
-    case DPAR_SEND_B: return "SEND_B";
-    case DPAR_RECV_B: return "RECV_B";
-    case DPAR_UNSHARD: return "UNSHARD";
-    case DPAR_RESHARD: return "RESHARD";
-    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
-    case DPAR_RECOMPUTE: return "RECOMPUTE";
-    case DPAR_OFFLOAD: return "OFFLOAD";
-    case DPAR_RELOAD: return "RELOAD";
-    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
-    default: return "";
-    }
-}
-
-DPAR_API int dpar_action_has_micro(int32_t kind)
-{
-    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
-}
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
@@ -118,13 +70,13 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
         return;
     }
     dpar_text_int(t, a->stage);
-    dpar_text_put(t, dpar_action_name(a->kind));
-    if (dpar_action_has_micro(a->kind)) {
+    dpar_text_put(t, dpari_action_name(a->kind));
+    if (dpari_action_has_micro(a->kind)) {
         dpar_text_int(t, a->micro);
     }
 }
 
-DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t)
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t)
 {
     if (a->joined) {
         dpar_text_char(t, '(');
@@ -202,9 +154,9 @@ static uint8_t dpari_csv_kind(dpari_csv *c)
     size_t most = 0;
     int kind, best = DPAR_IDLE;
     for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
-        size_t n = dpari_length(dpar_action_name(kind));
+        size_t n = dpari_length(dpari_action_name(kind));
         if (n > most && n <= c->n - c->at &&
-            dpari_spells(c->s + c->at, n, dpar_action_name(kind))) {
+            dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
             most = n;
             best = kind;
         }
@@ -228,7 +180,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
                              "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
         c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
     }
@@ -368,10 +320,10 @@ static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const char *text, size_t n, dpar_why *why)
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why)
 {
     dpari_csv c;
-    if (dpari_csv_walk(&c, text, n, NULL, why) != DPAR_OK) {
+    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
@@ -427,37 +379,37 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_say_word(
                 DPAR_E_ARG, why,
                 other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
-                dpar_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+                dpari_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
         }
         a->peer = s->rank_of[other];
     }
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size_t n, int32_t chain,
-                                        void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;
-    dpar_status st = dpari_csv_walk(&c, text, n, NULL, why);
+    dpar_status st = dpari_csv_walk(&c, in->text, in->bytes, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (chain < 0 || (chain > 0 && c.stages % chain != 0)) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", chain,
+    if (in->chain < 0 || (in->chain > 0 && c.stages % in->chain != 0)) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", in->chain,
                          c.stages, 0, 0);
     }
     if (c.rows < 1 || c.stages < 1) {
         return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
                          c.rows, c.stages, 0, 0);
     }
-    st = dpar_schedule_lay(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    st = dpar_schedule_init(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
-    got.chain = chain > 0 ? chain : c.stages;
+    got.chain = in->chain > 0 ? in->chain : c.stages;
     got.micros = c.micros;
-    (void)dpari_csv_walk(&c, text, n, &got, NULL);
+    (void)dpari_csv_walk(&c, in->text, in->bytes, &got, NULL);
     st = dpari_csv_ranks(&got, why);
     if (st == DPAR_OK) {
         st = dpari_csv_peers(&got, why);
@@ -482,7 +434,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
             if (k > s->begin[r]) {
                 dpar_text_char(t, ',');
             }
-            dpar_action_text(&s->action[k], t);
+            dpar_action_write(&s->action[k], t);
         }
         dpar_text_put(t, end);
     }

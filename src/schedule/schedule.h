@@ -57,29 +57,21 @@ typedef struct dpar_schedule {
 /* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
  * two chains of p stages, the second from the last rank to the first. */
 enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
-/* The rank of `stage` on `ranks`; -1 outside. O(1). */
-DPAR_API int32_t dpar_stage_rank(int32_t map, int32_t ranks, int32_t stage);
 
 /* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
  * stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Lays an empty schedule into mem (aligned as for int64_t): ranks, stages, pointers; chain =
+/* Makes an empty schedule in mem (aligned as for int64_t): ranks, stages, pointers; chain =
  * stages, slices = 1, micros = 0, all begins 0. E_ARG, E_ROOM with a sentence. O(ranks). */
-DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                       int64_t actions, void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why);
 
-/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
-DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage);
-DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage);
-/* The stage at the other end of a message, of F, B and I the one that needs the result; -1 at a
- * chain's end and for other kinds. */
+/* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
+ * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
+ * and for other kinds. O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. Static text. */
-DPAR_API const char *dpar_action_name(int32_t kind);
-/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
-DPAR_API int dpar_action_has_micro(int32_t kind);
 /* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. */
-DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t);
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
 /* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------
  *
@@ -90,13 +82,19 @@ DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t);
  * they stand (E_ARG when on two, or when a stage below the largest is on none); peers follow from
  * that. */
 
-/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(n). */
-DPAR_API int64_t dpar_schedule_read_bytes(const char *text, size_t n, dpar_why *why);
-/* Reads a text into mem. `chain`: stages of a chain, 0: all are one chain; a message between
- * stages that are not neighbours in a chain, or on one rank, is E_ARG. micros: the largest + 1.
- * slices = 1: set it. O(n). */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size_t n, int32_t chain,
-                                        void *mem, int64_t bytes, dpar_why *why);
+/* A text to read. Zero-initialise it, then set the first two. */
+typedef struct dpar_schedule_text {
+    const char *text;
+    size_t bytes;
+    int32_t chain; /* stages of a chain; 0: all are one chain */
+} dpar_schedule_text;
+
+/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(bytes). */
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
+/* Reads a text into mem. A message between stages that are not neighbours in a chain, or on one
+ * rank, is E_ARG. micros: the largest + 1. slices = 1: set it. O(bytes). */
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why);
 /* Appends the text; `end` ends the lines: "\r\n" as Python's csv writes it, or "\n". What is
  * written reads back as the same actions. O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);

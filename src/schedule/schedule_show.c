@@ -2,6 +2,7 @@
 #include "schedule_show.h"
 
 #include "../base/arith.h"
+#include "action.h"
 
 /* ---- what all three need -------------------------------------------------------------------- */
 
@@ -255,7 +256,7 @@ static char dpari_chart_mark(const dpar_action *a)
 
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
-    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpar_action_name(a->kind)[0];
+    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
@@ -375,28 +376,18 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     }
 }
 
-DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
-                                             dpar_why *why)
+static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
-    int64_t last = 0;
     int32_t r;
-    dpar_status st = dpari_gantt_check(g, &last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (width < 32 || width > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", width, 0, 0, 0);
-    }
-    dpari_chart_lay(&c, g, last, width, &kinds);
+    dpari_chart_lay(&c, g, last, g->width != 0 ? g->width : 80, &kinds);
     dpari_chart_head(t, &c, g, last);
     for (r = 0; r < g->schedule->ranks; r++) {
         dpari_chart_rank(t, &c, g, r);
     }
     dpari_chart_axis(t, &c, g);
     dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
-    return DPAR_OK;
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
@@ -586,7 +577,7 @@ static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
 static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
 {
     dpar_text_put(t, "<g><title>");
-    dpar_action_text(&f->g->schedule->action[k], t);
+    dpar_action_write(&f->g->schedule->action[k], t);
     dpar_text_put(t, " on rank ");
     dpar_text_int(t, rank);
     dpar_text_put(t, ", ");
@@ -602,7 +593,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
 {
     int32_t digits = dpari_gantt_digits(a->micro);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpar_action_name(a->kind);
+    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
@@ -676,19 +667,15 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     dpar_text_put(t, ")\"/>\n");
 }
 
-DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
     const dpar_schedule *s = g->schedule;
     dpari_figure f;
     dpari_seek seek;
     int64_t common, shortest, k;
     int32_t r;
-    dpar_status st;
     f.g = g;
-    st = dpari_gantt_check(g, &f.last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    f.last = last;
     shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
@@ -707,7 +694,6 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
         }
     }
     dpar_text_put(t, "</svg>\n");
-    return DPAR_OK;
 }
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
@@ -774,12 +760,12 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpari_trace_time(t, "ts", start, g->unit);
     dpari_trace_time(t, "dur", end - start, g->unit);
     dpar_text_put(t, ",\"name\":\"");
-    dpar_action_text(a, t);
+    dpar_action_write(a, t);
     dpar_text_put(t, "\",\"cat\":\"");
     dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
     dpar_text_put(t, "\",\"args\":{\"stage\":");
     dpar_text_int(t, a->stage);
-    if (dpar_action_has_micro(a->kind)) {
+    if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
         dpar_text_int(t, a->micro);
     }
@@ -878,14 +864,9 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
     }
 }
 
-DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 {
-    int64_t last = 0;
     int32_t r;
-    dpar_status st = dpari_gantt_check(g, &last, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
     dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
     dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
     dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
@@ -894,5 +875,28 @@ DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g,
         dpari_trace_rank(t, g, r);
     }
     dpar_text_put(t, "\n]}\n");
-    return DPAR_OK;
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+                                        dpar_why *why)
+{
+    int64_t last = 0;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (format) {
+    case DPAR_GANTT_TEXT:
+        if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
+            return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
+                             0);
+        }
+        dpari_chart_draw(t, g, last);
+        return DPAR_OK;
+    case DPAR_GANTT_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
+    case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
+    }
 }

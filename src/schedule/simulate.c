@@ -2,6 +2,7 @@
 #include "simulate.h"
 
 #include "../base/arith.h"
+#include "action.h"
 
 /* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
  * the first three add 0 for what goes forward, 1 for what goes backward. */
@@ -102,10 +103,10 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
     return used;
 }
 
-DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t)
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, t->links, NULL) : -1;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times->links, NULL) : -1;
 }
 
 /* ---- what things take ----------------------------------------------------------------------- */
@@ -175,7 +176,7 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
-    int32_t beside = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    int32_t beside = side ? dpari_schedule_behind(s, stage) : dpari_schedule_before(s, stage);
     dpar_status status;
     st->stage_at[side] = beside;
     st->rank_at[side] =
@@ -212,8 +213,8 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int
     for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_IDLE ? "overlap" : dpar_action_name(kind), 16, stage,
-                                  st->cost[kind], 0, 0);
+                                  kind == DPAR_IDLE ? "overlap" : dpari_action_name(kind), 16,
+                                  stage, st->cost[kind], 0, 0);
         }
     }
     st->cost[DPAR_IDLE] = 0;
@@ -377,12 +378,12 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         dpar_text_int(&t, rank);
         dpar_text_put(&t, ": ");
         dpar_text_int(&t, a->stage);
-        dpar_text_put(&t, dpar_action_name(a->kind));
-        if (dpar_action_has_micro(a->kind)) {
+        dpar_text_put(&t, dpari_action_name(a->kind));
+        if (dpari_action_has_micro(a->kind)) {
             dpar_text_int(&t, a->micro);
         }
         dpar_text_put(&t, what);
-        dpar_action_text(&other, &t);
+        dpar_action_write(&other, &t);
         dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
     }
     return DPAR_E_ARG;
@@ -483,7 +484,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
-        (dpar_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
                          rank, a->kind, a->stage, a->micro);
     }
@@ -515,7 +516,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
         return DPAR_OK;
     }
     status = dpari_sim_check(m, rank, i, why);
-    if (status == DPAR_OK && dpar_action_has_micro(a->kind)) {
+    if (status == DPAR_OK && dpari_action_has_micro(a->kind)) {
         status = dpari_sim_needs(m, rank, i, why);
     }
     if (status != DPAR_OK) {
@@ -838,14 +839,14 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_text_put(&t, "rank ");
     dpar_text_int(&t, rank);
     dpar_text_put(&t, " waits at ");
-    dpar_action_text(a, &t);
+    dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
-    dpar_action_text(&want, &t);
+    dpar_action_write(&want, &t);
     dpar_text_put(&t, " of rank ");
     dpar_text_int(&t, other);
     dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
-        dpar_action_text(&m->s.action[m->rank[other].at], &t);
+        dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
@@ -1129,7 +1130,7 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        int32_t next = dpar_schedule_behind(s, i);
+        int32_t next = dpari_schedule_behind(s, i);
         if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
             return 1;
         }
@@ -1158,20 +1159,22 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     return status == DPAR_OK ? dpari_sim_list(m, why) : status;
 }
 
-DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
-                                   int64_t *end, dpar_timing *timing, dpar_rank_timing *rank,
-                                   void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why)
 {
+    const dpar_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
+    int64_t i, at;
     int32_t r;
     dpar_status status = dpari_sim_choices(s, t, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mem == NULL || dpar_simulate_bytes(s, t) > bytes) {
+    if (mem == NULL || dpar_schedule_simulate_bytes(s, how) > bytes) {
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_simulate_bytes(s, t), bytes, 0);
+                         s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
     }
     (void)dpari_sim_lay(m, s, t->links, mem);
     status = dpari_sim_ready(m, t, why);
@@ -1188,36 +1191,17 @@ DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, 
     if (status != DPAR_OK) {
         return status;
     }
-    if (start != NULL || end != NULL) {
-        dpari_sim_fill(m, start, end);
+    if (how->start != NULL || how->end != NULL) {
+        dpari_sim_fill(m, how->start, how->end);
     }
-    for (r = 0; r < s->ranks && rank != NULL; r++) {
-        rank[r] = m->rank[r].out;
+    for (r = 0; r < s->ranks && how->rank != NULL; r++) {
+        how->rank[r] = m->rank[r].out;
+    }
+    if (how->path != NULL) {
+        for (at = out.path_actions, i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+            how->path[--at] = i;
+        }
     }
     *timing = out;
     return DPAR_OK;
-}
-
-DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room)
-{
-    const dpari_sim *m = (const dpari_sim *)mem;
-    int64_t i, n = 0, at;
-    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
-        n++;
-    }
-    at = n;
-    for (i = m->last; i >= 0 && n <= room && path != NULL; i = dpari_sim_before(m, i)) {
-        path[--at] = i;
-    }
-    return n;
-}
-
-DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r)
-{
-    int64_t left = 0, value;
-    if (r.whole <= 0 || r.part < 0) {
-        return 0;
-    }
-    value = dpari_sim_scale(r.part, r.whole, 6, &left);
-    return value < 0 ? INT64_MAX : value + (left >= r.whole - left);
 }

@@ -64,8 +64,6 @@ typedef struct dpar_times {
 typedef struct dpar_ratio {
     int64_t part, whole;
 } dpar_ratio;
-/* In millionths, the nearest, halves up; 0 when whole < 1 or part < 0; at most INT64_MAX. O(1). */
-DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r);
 
 /* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
  * action, up to which the rank waits for one input, the last to come.
@@ -114,26 +112,36 @@ typedef struct dpar_timing {
     int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many (dpar_simulate_path lists them) */
+    int64_t path_actions;       /* how many */
     int64_t path_compute;       /* their time; */
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
-/* Bytes of working memory that dpar_simulate takes for this schedule: 12 an action, 28 a stage and
- * micro-batch, 240 a stage, 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the
- * struct is not a schedule (slices that do not divide micros, say) or has more than 2^32 - 2
- * actions. O(1). */
-DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t);
+/* What is asked, and where the answers go: NULL where they are not wanted. Zero-initialise it. */
+typedef struct dpar_simulation {
+    const dpar_times *times;
+    int64_t *start, *end;   /* [actions], for each its times: of a message from the moment that it
+                               was reached, to its arrival (a buffered one may have come before); of
+                               both of a joined pair the pair's */
+    dpar_rank_timing *rank; /* [ranks] */
+    int64_t *path;          /* [actions], of which timing->path_actions are written: the critical
+                               path, first action first, as indices of s->action: the work on it and
+                               the messages that the list has (of a joined pair the forward). Where
+                               several chains are as long, that which stays on its rank; where
+                               several ranks end last, the first of them */
+} dpar_simulation;
+
+/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
+ * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is not a schedule
+ * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
 /* Runs the schedule. Each rank does its list in order; an action starts when the rank is free and
  * its inputs are here. Without any SEND or RECV in the list (compute only) messages are implied:
  * the work's input arrives one message after the end of its producer when ranks differ. With them
  * (lowered) work waits for the message that its RECV names; messages go where the stages are
  * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
- *
- * start, end: [actions], for each action its times (NULL: not wanted): of a message from the
- * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
- * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
+ * mem: aligned as for int64_t.
  *
  * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
@@ -142,15 +150,8 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
  *
  * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
-DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
-                                   int64_t *end, dpar_timing *timing, dpar_rank_timing *rank,
-                                   void *mem, int64_t bytes, dpar_why *why);
-
-/* The critical path that the last dpar_simulate on this `mem` found, first action first, as
- * indices of s->action: the work on it and the messages that the list has (of a joined pair the
- * forward). Where several chains are as long, that which stays on its rank; where several ranks end
- * last, the first of them. Returns their number,
- * which is timing->path_actions; writes them when `room` is enough for all. O(its actions). */
-DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room);
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why);
 
 #endif

@@ -2,6 +2,7 @@
 #include "steps.h"
 
 #include "../base/arith.h"
+#include "action.h"
 #include "check.h"
 
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
@@ -21,7 +22,7 @@ typedef struct dpari_slots {
     dpari_slots_cell *cell;
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* are there any? */
-    int32_t flying;    /* sends that stay */
+    int32_t in_flight; /* sends that stay */
     int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
 } dpari_slots;
 
@@ -62,7 +63,7 @@ static int64_t dpari_slots_room(const dpar_schedule *s)
 
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
 {
-    int64_t check = dpar_schedule_check_bytes(s), cells;
+    int64_t check = dpar_schedule_check_bytes(s, NULL), cells;
     if (check < 0) {
         return -1;
     }
@@ -70,7 +71,7 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
     return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
 }
 
-static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flying, void *mem)
+static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
 {
     int64_t i;
     dpari_zero(w, sizeof(*w));
@@ -80,18 +81,18 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flyi
     w->activation.free = w->receive.free + dpari_slots_room(s);
     w->send.free = w->activation.free + dpari_slots_room(s);
     w->weight.free = w->send.free + dpari_slots_room(s);
-    w->flying = flying;
+    w->in_flight = in_flight;
     for (i = 0; i < s->begin[s->ranks]; i++) {
         int kind = s->action[i].kind;
         w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
     }
 }
 
-/* A send was posted: the one `flying` in front of it is over. */
+/* A send was posted: the one `in_flight` in front of it is over. */
 static void dpari_slots_sent(dpari_slots *w)
 {
     const dpar_action *a;
-    if (++w->sends <= w->flying) {
+    if (++w->sends <= w->in_flight) {
         return;
     }
     do {
@@ -106,7 +107,7 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     int way = a->kind != DPAR_FORWARD;
     int32_t across =
-        way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+        way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&w->receive, out->receive);
     if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
@@ -173,7 +174,7 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
         dpar_slots out;
         out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
-        if (dpar_action_has_micro(w->s->action[i].kind)) {
+        if (dpari_action_has_micro(w->s->action[i].kind)) {
             dpari_slots_action(w, &w->s->action[i], &out);
         }
         if (slots != NULL) {
@@ -208,51 +209,42 @@ static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_cou
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, int32_t flying,
-                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
-                                           dpar_why *why)
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_slotting *how,
+                                           void *mem, dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, s, flying, mem);
+    dpari_slots_lay(&w, s, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
                          0, 0);
     }
-    (void)dpari_slots_walk(&w, slots, counts);
+    (void)dpari_slots_walk(&w, how->slots, how->counts);
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
 {
+    dpar_checking tagged;
     dpar_status st;
-    if (flying < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    if (how->in_flight < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
     if (bytes < dpar_schedule_slots_bytes(s)) {
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
                          s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
     }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    return st == DPAR_OK ? dpari_slots_assign(s, flying, slots, counts, mem, why) : st;
+    dpari_zero(&tagged, sizeof(tagged));
+    tagged.flags = DPAR_CHECK_TAGGED;
+    st = dpar_schedule_check(s, &tagged, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
 }
 
 /* ---- the step machine ------------------------------------------------------------------------ */
 
-DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                               int32_t rank)
-{
-    const int inside = rank >= 0 && rank < s->ranks;
-    steps->schedule = s;
-    steps->slots = slots;
-    steps->at = inside ? s->begin[rank] : 0;
-    steps->end = inside ? s->begin[rank + 1] : 0;
-}
-
-DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
 {
     const dpar_action *list = steps->schedule->action;
     dpar_slots none;
@@ -272,4 +264,15 @@ DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
     }
     steps->at += count;
     return count;
+}
+
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task)
+{
+    const int inside = rank >= 0 && rank < s->ranks;
+    steps->schedule = s;
+    steps->slots = slots;
+    steps->at = inside ? s->begin[rank] : 0;
+    steps->end = inside ? s->begin[rank + 1] : 0;
+    return dpar_steps_next(steps, task);
 }

@@ -25,23 +25,27 @@ typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
+/* What is asked, and where the answers go. Zero-initialise it. */
+typedef struct dpar_slotting {
+    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
+     * has the data out of its slot when it returns. A runner that posts k sends at a time and then
+     * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
+     * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last
+     * to use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.) */
+    int32_t in_flight;
+    dpar_slots *slots;        /* NULL, or one for each of s->action */
+    dpar_slot_counts *counts; /* NULL, or [ranks] */
+} dpar_slotting;
+
 /* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
 /* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
- * once at most. slots: NULL, or one for each of s->action; counts: NULL, or [ranks].
- * flying: a send's slot stays taken while the next `flying` sends of the rank are posted. 0: a SEND
- * has the data out of its slot when it returns. A runner that posts k sends at a time and then
- * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
- * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last to
- * use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.)
- * E_ARG when dpar_schedule_check (tagged) refuses s, or flying < 0; E_RANGE at more than 65535
- * slots; E_ROOM. O(actions). */
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why);
+ * once at most. E_ARG when dpar_schedule_check (tagged) refuses s, or in_flight < 0; E_RANGE at
+ * more than 65535 slots; E_ROOM. O(actions). */
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
 
-/* A rank's way through its list. Both pointers are the caller's and must live. Begin again for the
- * next training step. */
+/* A rank's way through its list. Both pointers are the caller's and must live. */
 typedef struct dpar_steps {
     const dpar_schedule *schedule;
     const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
@@ -54,11 +58,12 @@ typedef struct dpar_task {
     dpar_slots slots[2];
 } dpar_task;
 
-/* Begins a step of `rank`; a rank outside has nothing to do. O(1). */
-DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                               int32_t rank);
-/* The number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
+/* The first task of `rank`, for each training step anew; a rank outside has nothing to do. Returns
+ * the number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
  * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
-DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task);
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task);
+/* And the next one, so. O(1). */
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 #endif

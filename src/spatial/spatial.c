@@ -3,13 +3,16 @@
 
 #include "../comm/agree.h"
 #include "../comm/elements.h"
-#include "../halo/halo_plan.h"
+#include "../halo/halo_open.h"
+#include "../halo/halo_traffic.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../train/layers_run.h"
 #include "../comm/os.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
+#include "../index/inner.h"
 #include "../base/real.h"
 
 /* A plan, and what is behind its head. */
@@ -203,9 +206,9 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     }
     switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
     case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
     case DPAR_INTERPOLATION:
         *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
@@ -213,7 +216,7 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
     default: break;
     }
     (void)dpari_spatial_window(s, d, &keys);
-    return dpar_window_reads(&keys, n, n, y0, y1, lo, hi);
+    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
@@ -271,7 +274,7 @@ static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, co
     const int64_t n = s->in.extent[d];
     int32_t side;
     if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
-        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
@@ -290,7 +293,7 @@ static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balance
                                int64_t m, const int32_t *coord, dpari_spatial_block *b)
 {
     if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
-        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+        (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
     } else if (b->own[1] > b->own[0]) {
         dpari_spatial_follow(s, d, m, b->own, b->out);
     }
@@ -334,7 +337,7 @@ static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *bal
     int64_t m, lo, hi;
     dpari_zero(b, sizeof *b);
     (void)dpari_spatial_extent(s, d, &m, NULL);
-    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    (void)dpari_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
     dpari_spatial_outs(s, balanced, d, m, coord, b);
     dpari_spatial_widen(b->box, b->own[0], b->own[1]);
     if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
@@ -358,7 +361,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
-        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+        if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_SHARD && a->dim != b->dim)) {
             return dpari_say(
                 DPAR_E_ARG, why,
@@ -385,12 +388,12 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
         s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
         dpar_type_bytes(s->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
-                         s->tensors, s->planes, s->out_planes, s->type);
+        return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
+                              s->tensors, s->planes, s->out_planes, 0);
     }
     if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
-        return dpari_say(DPAR_E_ARG, why, "gradients of type # cannot be added on their way back",
-                         s->type, 0, 0, 0);
+        return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
+                              0, 0, 0, 0);
     }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
@@ -424,7 +427,7 @@ static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int6
     for (p = 0; p < s->in.mesh.axis[i].size; p++) {
         int64_t own[2] = {0, 0}, out[2] = {0, 0};
         coord[i] = p;
-        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+        if (dpari_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
             dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
         }
         cuts[p + 1] = dpari_most(cuts[p], out[1]);
@@ -437,18 +440,18 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
                                         dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
-    int32_t order[DPAR_MAX_AXES], i;
+    int32_t i;
     if (s->outputs == DPAR_OUTPUTS_GIVEN) {
         *out = s->given;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
         placement[i] = s->in.axis[i];
-        order[i] = s->in.order[i];
         if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
             continue;
         }
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i].order = s->in.axis[i].order;
         if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
             return dpari_say(DPAR_E_ARG, why,
                              "outputs that follow: dim # is cut by more than one mesh axis",
@@ -461,7 +464,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
             cuts += s->in.mesh.axis[i].size + 1;
         }
     }
-    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
 /* Judges a layer and tells its outputs of each dim. */
@@ -509,8 +512,8 @@ static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs
     int64_t lo, hi;
     hull[0] = k->own[0];
     hull[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                      k->out[0], k->out[1], &lo, &hi)) {
+    if (h->window[d].kernel != 0 && dpari_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                       k->out[0], k->out[1], &lo, &hi)) {
         dpari_spatial_widen(hull, lo, hi);
     }
 }
@@ -737,7 +740,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *le
                          given->dims, p->head.layer.in.dims, 0, 0);
     }
     p->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpar_box_contains(&p->head.in_box, least)) {
+    if (least->dims > 0 && !dpari_box_contains(&p->head.in_box, least)) {
         return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_check says", 0, 0,
                          0, 0);
     }
@@ -812,8 +815,12 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpari_spatial *p = (const dpari_spatial *)memory;
-        st = dpar_halo_exchange_bytes(c, p->field, p->head.layer.tensors, layer->options, &more,
-                                      why);
+        dpar_halo_options o;
+        dpari_zero(&o, sizeof o);
+        o = layer->options != NULL ? *layer->options : o;
+        o.field = p->field;
+        o.fields = p->head.layer.tensors;
+        st = dpar_halo_exchange_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
@@ -934,7 +941,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
 {
     dpari_spatial *p = (dpari_spatial *)memory;
     dpari_spatial_memory at;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     void *constants = NULL;
     int32_t k;
     dpar_status st;
@@ -958,7 +965,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         }
         return st;
     }
-    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
+    for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
         p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
     p->constants = (unsigned char *)constants;
@@ -1389,7 +1396,7 @@ static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar
     cut = a->out_box.dims != 0 &&
           (a->out_box.dims != p->head.layer.in.dims ||
            !dpari_spatial_has_room(&a->out_box, p->head.layer.out_planes) ||
-           (p->head.out_own.dims > 0 && !dpar_box_contains(&a->out_box, &p->head.out_own)));
+           (p->head.out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
@@ -1509,8 +1516,7 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(n->type)) {
-        return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
-                         0, 0, 0);
+        return dpari_say_type(&c->why, "a norm of type @: f64 or f32", n->type, 0, 0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||

@@ -113,10 +113,10 @@ struct dpar_spatial {
     dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
                                             Sum over ranks (dpar_all_reduce) is yours */
     void *user;
-    const dpar_halo_options *options; /* how halos travel; NULL: defaults. Boxes are packed,
-                                         wherever arrays lie. With way DPAR_HALO_DIRECT long runs
-                                         are read where they lie: in and in_gradient are then
-                                         memory of dpar_comm_alloc in each step, on all ranks
+    const dpar_halo_options *options; /* how halos travel (not: which fields); NULL: defaults. Boxes
+                                         are packed, wherever arrays lie. With way DPAR_HALO_DIRECT
+                                         long runs are read where they lie: in and in_gradient are
+                                         then memory of dpar_comm_alloc in each step, on all ranks
                                          (E_ARG) */
 };
 

@@ -4,6 +4,7 @@
 #include "../comm/agree.h"
 #include "../comm/mem_run.h"
 #include "../halo/halo_exchange.h"
+#include "../halo/halo_traffic.h"
 #include "../train/attention_way.h"
 
 #include "../base/arith.h"
@@ -62,13 +63,12 @@ static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm 
 {
     const dpar_attention *a = &p->head.layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
-    const char *const names[1] = {"tokens"};
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, why);
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
-        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, NULL, why);
+        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
     }
     w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
     w->halo.high[0] = a->causal ? 0 : w->halo.low[0];
@@ -126,7 +126,9 @@ static dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c, dpa
         dpari_windows_buffers(p, c, w, buffers);
     }
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bytes(c, &w->field[2 * i], 2, &o, &w->bytes[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -137,16 +139,17 @@ static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
-    dpar_halo_traffic t;
+    dpari_hx_traffic t;
     int32_t i;
     dpar_status st = DPAR_OK;
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.tag = p->head.layer.tag + 2 * i;
-        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &w->field[2 * i], 2, &o,
-                                     &w->exchange[i], why);
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
-    for (i = 0; st == DPAR_OK && dpar_halo_exchange_traffic(w->exchange[0], i, &t); i++) {
+    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
     }
     return st;

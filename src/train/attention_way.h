@@ -57,16 +57,18 @@ struct dpari_attention_way {
 typedef struct dpari_attention_way dpari_attention_way;
 
 /* The slice of a rank; empty for one that does not exist. */
-DPARI_API void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
+DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
 /* All queries of the rank with the keys of one block. Of the own block each query sees a key
  * (itself): what the first call of a run of queries gives is there before anything is added. */
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
-                                       const dpari_seq_block *b);
+DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                        const dpari_seq_block *b);
 /* out . out_gradient of each row, which attend_back needs. */
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
+DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
 /* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
-                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+
+/* ---- of this header's own modules ---- */
 
 /* Sums of a plan to the layer's type; the same memory: nothing happens. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,

@@ -5,12 +5,14 @@
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../index/flat.h"
+#include "../index/inner.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
-#include "../comm/world.h"
+#include "../comm/engine.h"
+#include "../comm/shm.h"
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */
@@ -43,7 +45,13 @@ struct dpar_ddp {
 
 static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
 {
-    return o->narrow ? o->wire : o->type;
+    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+}
+
+/* Is what travels rounded? */
+static int dpari_ddp_rounds(const dpar_ddp_options *o)
+{
+    return dpari_ddp_wire(o) != o->type;
 }
 
 static int dpari_ddp_no_flag(int32_t v)
@@ -61,16 +69,14 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o
                          o->numel == NULL, 0, 0);
     }
     if (!dpari_is_float(o->type)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
-                         o->type, 0, 0, 0);
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
+                              0, 0);
     }
-    if (o->narrow && !dpari_narrows(o->type, o->wire)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
-                         o->wire, 0, 0);
-    }
-    if (dpari_ddp_no_flag(o->narrow)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: narrow #: 0 or 1", o->narrow, 0, 0, 0);
+    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
+        return dpari_say_type(why,
+                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
+                              "or bf16",
+                              o->wire, o->wire, 0, 0, 0);
     }
     if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
         dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
@@ -87,8 +93,10 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o
 
 static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
+    how.params = o->params;
+    how.numel = o->numel;
     how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
     how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
     how.align = o->align > 0 ? o->align : 64;
@@ -100,8 +108,8 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
-                         dpari_world_of(c) == NULL);
+    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
+                                   c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
@@ -132,7 +140,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
     dpar_status st = dpari_ddp_judge(c, o, why);
     if (st == DPAR_OK) {
         const dpar_bucketing how = dpari_ddp_bucketing(c, o);
-        st = dpar_buckets_make(&how, o->params, o->numel, NULL, NULL, 0, buckets, why);
+        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
         (void)dpari_ddp_place(NULL, o->params, *buckets, bytes);
@@ -190,8 +198,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
     int32_t i;
-    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
-                                       &d->buckets, why);
+    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -473,7 +480,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
                                    share, wire, op, &d->work[k]);
     }
-    return o->narrow && d->copy == NULL
+    return dpari_ddp_rounds(o) && d->copy == NULL
                ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }

@@ -38,12 +38,13 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
     int32_t params;       /* parameters, in the order in which forward uses them; */
-    int32_t type;         /* of their gradients: DPAR_F64, F32, F16, BF16; */
+    int32_t type;         /* of their gradients, must be said: DPAR_F64, F32, F16, BF16; */
     const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
-    int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
-    int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
-                        gradients in that type, but where ranks share memory and an all-reduce
-                        without a hook rounds F32: there they are rounded while they are added */
+    int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
+                        BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
+                        large as the gradients in that type, but where ranks share memory and an
+                        all-reduce without a hook rounds F32: there they are rounded while they are
+                        added */
     int32_t sum;     /* 1: sums over the ranks; 0: averages */
     int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
                         (dpar_bucket_piece), what lies beside it is undefined; buckets then end

@@ -27,7 +27,7 @@ static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int 
                          0);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_say(DPAR_E_ARG, why, "type # of a router: F64 or F32", g->type, 0, 0, 0);
+        return dpari_say_type(why, "a router of type @: f64 or f32", g->type, 0, 0, 0, 0);
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for a router of # experts", tokens, g->experts,
@@ -389,9 +389,8 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          s->count, 0, 0, 0);
     }
     if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
-                         l->rows, l->width, l->type);
+        return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
+                              l->type, l->tokens, l->rows, l->width, 0);
     }
     if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||

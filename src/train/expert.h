@@ -4,7 +4,7 @@
  * and backward; each gives what one rank with all tokens and all experts would give. The experts
  * themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, 0, &why);   layer: zeroed
+ *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
@@ -58,7 +58,7 @@
  * becomes 0, and sums of dweight, whose order is the device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
- *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../index/flat.h"
+#include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "../comm/agree.h"
@@ -15,7 +16,7 @@
 #include "optimizer.h"
 
 typedef struct dpari_fsdp_unit {
-    dpar_flat flat;
+    dpari_flat flat;
     int64_t shard_at;    /* of its shard in arrays of shards, elements */
     int64_t whole_at;    /* of it in arrays of whole units */
     uint64_t key;        /* its first element among all, without padding: for random numbers that do
@@ -90,7 +91,7 @@ static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* Arrays of the optimizer, and their type: 0 and -1 where there are none. */
+/* Arrays of the optimizer, and their type: 0 and DPAR_NO_TYPE where there are none. */
 static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
 {
     int32_t moments = 0;
@@ -100,26 +101,29 @@ static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
 
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 {
-    int32_t type = -1;
+    int32_t type = DPAR_NO_TYPE;
     (void)dpar_optimizer_check(&o->optimizer, o->type, NULL, &type, NULL);
     return type;
 }
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
 {
-    if (!dpari_is_float(o->type) ||
-        (o->compute != o->type && !dpari_narrows(o->type, o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
-                         "bf16 or f16",
-                         o->type, o->compute, 0, 0);
+    if (!dpari_is_float(o->type)) {
+        return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
+                              0, 0);
+    }
+    if (o->compute != o->type && !dpari_narrows(o->type, o->compute)) {
+        return dpari_say_type(
+            why,
+            "fsdp: weights are computed with as @: as their masters' type, f64 as "
+            "f32, f32 as bf16 or f16",
+            o->compute, 0, 0, 0, 0);
     }
     if (!dpari_is_float(o->gradient) ||
         (o->gradient != o->compute &&
          dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: gradients of type # of weights of type #: that or a wider one",
-                         o->gradient, o->compute, 0, 0);
+        return dpari_say_type(why, "fsdp: gradients of type @: that of the weights or a wider one",
+                              o->gradient, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -352,8 +356,8 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
         dpari_zero(n, sizeof *n);
         n->first = first;
         n->last = first + params_of[u];
-        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
-                            d->shard->size, d->start + first, why);
+        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                             d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -651,8 +655,8 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
-           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
-                           piece != NULL ? piece : &unwanted);
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                            piece != NULL ? piece : &unwanted);
 }
 
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
@@ -1183,7 +1187,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
         dpari_fsdp_is_unit(d, u) && array >= 0 &&
         (gradient ? !d->under_way
                   : array <= dpari_fsdp_moments(&d->options)); /* the masters are array 0 */
-    int32_t is = -1;
+    int32_t is = DPAR_NO_TYPE;
     void *at = NULL;
     if (there && gradient) {
         at = dpari_fsdp_settled(d, u, &is);
@@ -1206,7 +1210,6 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why)
 {
-    const char *const name[1] = {"shard"};
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
@@ -1214,12 +1217,12 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
         ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
-    st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
     mesh.offset = first;
-    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
@@ -1239,9 +1242,10 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     }
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
-    st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
-                                              DPAR_PRIMARY, why)
-                       : st;
+    st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
+    st = st == DPAR_OK
+             ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES, DPAR_PRIMARY)
+             : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
     while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {

@@ -77,7 +77,8 @@ typedef struct dpar_fsdp_options {
     dpar_comm *replicas;      /* NULL: none. Of one world with c */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
                          weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16 */
+                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16.
+                         It and the next two must be said */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
@@ -183,11 +184,11 @@ enum {
 };
 
 /* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted); NULL, 0 elements and type -1 where there is none: no such unit, an array
- * that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save it: a
- * sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and how
- * often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end of a
- * pass and the next zero: for norms that count parameters differently, sums with other
+ * type (NULL: not wanted); NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
+ * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save
+ * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
+ * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
+ * of a pass and the next zero: for norms that count parameters differently, sums with other
  * communicators. Local.
  */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,

@@ -780,8 +780,8 @@ static dpar_status dpari_do_without(dpar_comm *c, const char *what)
 }
 
 /* By the table of c's memory, or the host's. */
-#define DPARI_DO_LAYER(name)                                                                       \
-    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
+#define DPARI_DO_LAYER(linkage, name)                                                              \
+    linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
     {                                                                                              \
         const dpar_mem *m = c->mem;                                                                \
         const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
@@ -793,14 +793,14 @@ static dpar_status dpari_do_without(dpar_comm *c, const char *what)
         }                                                                                          \
         return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
     }
-DPARI_DO_LAYER(squares)
-DPARI_DO_LAYER(optimize)
-DPARI_DO_LAYER(round)
-DPARI_DO_LAYER(gather)
-DPARI_DO_LAYER(scatter)
-DPARI_DO_LAYER(combine)
-DPARI_DO_LAYER(dot)
-DPARI_DO_LAYER(cross_entropy)
-DPARI_DO_LAYER(attention_merge)
-DPARI_DO_LAYER(moments)
-DPARI_DO_LAYER(norm)
+DPARI_DO_LAYER(DPARI_API, squares)
+DPARI_DO_LAYER(DPARI_API, optimize)
+DPARI_DO_LAYER(DPARI_API, round)
+DPARI_DO_LAYER(DPARI_API, gather)
+DPARI_DO_LAYER(DPARI_API, scatter)
+DPARI_DO_LAYER(DPARI_API, combine)
+DPARI_DO_LAYER(DPARI_API, dot)
+DPARI_DO_LAYER(DPARI_API, cross_entropy)
+DPARI_DO_LAYER(DPARI_API, attention_merge)
+DPARI_DO_LAYER(DPARI_DOOR, moments)
+DPARI_DO_LAYER(DPARI_DOOR, norm)

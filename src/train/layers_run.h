@@ -8,6 +8,12 @@
 #include "../comm/comm.h"
 #include "layers.h"
 
+/* Those of c. */
+DPARI_DOOR dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
+DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
+
+/* ---- of this header's own modules ---- */
+
 /* The host's. */
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
@@ -23,7 +29,5 @@ DPARI_API dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *cal
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
 DPARI_API dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
 DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_attention_merge *call);
-DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
-DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 #endif

@@ -36,9 +36,9 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weigh
                          "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
-    if (o->moment_type != 0 && o->moment_type != DPAR_BF16) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: moments of type #: 0 or # (bf16)",
-                         o->moment_type, DPAR_BF16, 0, 0);
+    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
+                              o->moment_type, 0, 0, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
@@ -54,22 +54,22 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weigh
                          0, 0);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: weights of type #: f64, f32, bf16 or f16",
-                         weight_type, 0, 0, 0);
+        return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
+                              weight_type, 0, 0, 0, 0);
     }
-    if (o->moment_type != 0 && weight_type == DPAR_F64) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: moments in bf16 (type #) beside weights in f64 (type #): "
-                         "beside f32, bf16 or f16",
-                         o->moment_type, weight_type, 0, 0);
+    if (o->moment_type != DPAR_NO_TYPE && weight_type == DPAR_F64) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
+            0);
     }
     if (moments != NULL) {
         *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
     }
     if (moment_type != NULL) {
-        *moment_type = o->moment_type != 0       ? o->moment_type
-                       : weight_type == DPAR_F64 ? DPAR_F64
-                                                 : DPAR_F32;
+        *moment_type = o->moment_type != DPAR_NO_TYPE ? o->moment_type
+                       : weight_type == DPAR_F64      ? DPAR_F64
+                                                      : DPAR_F32;
     }
     return DPAR_OK;
 }

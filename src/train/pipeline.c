@@ -63,8 +63,9 @@ static int dpari_pl_passes(int32_t kind)
 /* From where F, B, I take (1) and whom they give (0); -1: nobody. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_FORWARD) == (takes != 0) ? dpar_schedule_before(s, a->stage)
-                                                     : dpar_schedule_behind(s, a->stage);
+    return (a->kind == DPAR_FORWARD) == (takes != 0)
+               ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
+               : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
 }
 
 /* Elements of the stage's output. */
@@ -78,7 +79,8 @@ static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_actio
                                 int takes)
 {
     const int own = forward != takes; /* F's output and the gradient of it */
-    const int32_t stage = own ? a->stage : dpar_schedule_before(o->schedule, a->stage);
+    const int32_t stage =
+        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
@@ -94,18 +96,21 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_option
                          0, 0, 0);
     }
     if (dpar_schedule_slots_bytes(s) < 0) {
-        const dpar_status st = dpar_schedule_check(s, 0, NULL, 0, why);
+        const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
         return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
                          s->ranks, c->size, 0, 0);
     }
-    if (dpar_type_bytes(o->type) < 1 || o->tag < 0 || o->tied_count < 0 ||
+    if (dpar_type_bytes(o->type) < 1) {
+        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
+                              o->type, o->type, 0, 0, 0);
+    }
+    if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: type #, tag #; # tied elements of type #: there is no such",
-                         o->type, o->tag, o->tied_count, o->tied_type);
+        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
+                              o->tied_type, o->tag, o->tied_count, 0, 0);
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
@@ -151,6 +156,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 {
     const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
     const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    dpar_checking run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -165,7 +171,9 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
     p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
     p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
-    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_run_bytes(s));
+    dpari_zero(&run, sizeof(run));
+    run.transport = DPAR_TRANSPORT_BLOCKING;
+    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
     w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
@@ -254,7 +262,7 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
     dpar_text t;
     alone.joined = 0;
     dpar_text_init(&t, at, bytes);
-    dpar_action_text(&alone, &t);
+    dpar_action_write(&alone, &t);
 }
 
 static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
@@ -337,14 +345,20 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
                               : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
                                                   : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    dpar_checking run;
+    dpar_slotting how;
     int64_t k, m = 0;
-    dpar_status st = dpar_schedule_check(s, 0, w->mem, w->bytes, why);
+    dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
-        st = dpar_schedule_run_check(s, transport, 0, NULL, w->mem, w->bytes, why);
+        dpari_zero(&run, sizeof(run));
+        run.transport = transport;
+        st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_slots(s, p->o.keep_sends ? INT32_MAX : 0, w->slots, w->counts, w->mem,
-                                 w->bytes, why);
+        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.slots = w->slots;
+        how.counts = w->counts;
+        st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
         st = dpari_pl_callbacks(p, why);
@@ -413,8 +427,8 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank &&
-            (dpar_schedule_before(s, i) < 0 || dpar_schedule_behind(s, i) < 0)) {
+        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_RECV_F, i) < 0 ||
+                                      dpar_schedule_partner(s, DPAR_SEND_F, i) < 0)) {
             return 1;
         }
     }
@@ -596,13 +610,30 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* Posts the messages from action k on, as many as stand there together; *next: behind them. */
+/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
+ * takes a second one to a rank only when the first one from it has come, which that rank may give
+ * only when it has the second. */
+static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
+{
+    const dpar_action *a = &p->list[k];
+    const int32_t kind =
+        a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? (int32_t)DPAR_SEND : (int32_t)DPAR_RECV;
+    int32_t i = 0;
+    while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
+        i++;
+    }
+    return i == n && n < DPARI_PL_BATCH;
+}
+
+/* Posts the messages from action k on, as many as stand there and may go together; *next: behind
+ * them. */
 static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
     int32_t n = 0;
     dpar_status st;
-    while (k + n < p->actions && n < DPARI_PL_BATCH && dpari_pl_is_message(p->list[k + n].kind)) {
+    while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
+           dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
         if (p->o.start != NULL) {
             p->o.start[k + n] = dpari_pl_now(p);

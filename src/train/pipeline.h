@@ -3,7 +3,7 @@
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
- *     dpar_order_make(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
  *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
@@ -74,8 +74,8 @@ typedef struct dpar_pipeline_options {
     int64_t weight_bytes;          /* so, of what an I leaves to its W */
     /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
      * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
-     * the step; for lists that pass DPAR_TRANSPORT_EDGE (dpar_schedule_sink, DPAR_SINK_EDGE); on a
-     * device's memory DPAR_TRANSPORT_RANK. */
+     * the step; for lists that pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV, DPAR_CHANNEL_EDGE);
+     * on a device's memory DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
                       then hear of another's failure in its next one only */
@@ -128,9 +128,9 @@ DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
 /* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
- * dpar_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then draws what
- * really ran (dpar_show_schedule_trace, _svg, _text) as it draws what was simulated. COLLECTIVE.
- * E_ARG without options.start. */
+ * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
+ * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
+ * without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the

@@ -8,6 +8,7 @@
 #include "../comm/peers.h"
 #include "attention_way.h"
 #include "layers_run.h"
+#include "../index/inner.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -76,7 +77,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
                          0);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_say(DPAR_E_ARG, why, "type #: F64, F32, BF16 and F16 attend", a.type, 0, 0, 0);
+        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
@@ -117,10 +118,10 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_API void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
-    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1, 0,
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
     *lo = dpar_split_offset(&s, rank);
     *hi = *lo + dpar_split_size(&s, rank);
@@ -176,7 +177,7 @@ static int dpari_seq_next(dpari_seq_walk *w)
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
-                                  p->ranks, 1, 0, NULL);
+                                  p->ranks, 1, NULL);
             w->open = 1;
         }
         for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
@@ -401,7 +402,7 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
-    for (i = 0; i < call->queries; i++) {
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             if (call->out_gradient == NULL) {
                 dpari_seq_query(call, &a, i, h);
@@ -742,8 +743,8 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
-                                       const dpari_seq_block *b)
+DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                        const dpari_seq_block *b)
 {
     const dpar_attention *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
@@ -832,7 +833,7 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
     }
 }
 
-DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
+DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -851,8 +852,8 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_a
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
-                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
     const dpar_attention *a = &p->head.layer;
     dpari_seq_walk w;

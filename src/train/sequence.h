@@ -101,7 +101,7 @@ struct dpar_attention {
 
 /* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted; with
  * out_gradient the gradients. Also whole attention, of all tokens of a document at once (low -keys,
- * high 0: causal). O(pairs). */
+ * high 0: causal). Other types: nothing is written. O(pairs). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */

@@ -122,11 +122,10 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
     }
     if (!dpari_is_wide(type)) {
-        return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
-                         0);
+        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
     if (st == DPAR_OK) {
         made.comm = c;
         made.type = type;

@@ -183,9 +183,9 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
+ * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
- * own queries only. With share = dpar_heads_of(&heads, c->rank),
+ * own queries only. With share = dpar_heads_local(&heads, c->rank),
  *     dpar_comm_split(c, share.group, c->rank, &same);
  * on all ranks makes a communicator of those that have the same one. Once a step, after the last
  * micro-batch, let them sum their gradients of keys and values: of dw [(queries + 2) width][in],

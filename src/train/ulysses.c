@@ -6,6 +6,7 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../comm/peers.h"
+#include "../index/inner.h"
 #include "attention_way.h"
 
 /* ---- one array ------------------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ typedef struct dpari_ulysses {
     int32_t heads;         /* of all: rows of [tokens][heads][width] */
     int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
     dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpar_ulysses_counts */
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts */
     int64_t *cuts;
     const void **piece; /* of each rank; then of those that hold a head */
     dpari_peer *peer;
@@ -38,7 +39,7 @@ typedef struct dpari_ulysses {
 /* Heads of a rank; *first may be NULL. */
 static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
-    const dpar_heads_share share = dpar_heads_of(&u->heads, rank);
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
         *first = u->of_groups ? share.group : share.query;
     }
@@ -90,9 +91,9 @@ static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpar
     u->type = a->type;
     u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
     st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
-                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, 0, why);
+                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, why);
     if (st == DPAR_OK && a->cut == NULL) {
-        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, 0, why);
+        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
         u->tokens = *a->cut;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
@@ -159,8 +160,8 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                             p->send_at, p->receive, p->receive_at, why)
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                              p->send_at, p->receive, p->receive_at, why)
                        : st;
     p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
     p->receive[p->comm->rank] = 0;
@@ -545,7 +546,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
                                           const dpar_comm *c, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
 {
-    const dpar_heads_share share = dpar_heads_of(&q->heads, c->rank);
+    const dpar_heads_share share = dpar_heads_local(&q->heads, c->rank);
     const dpar_packed *t = &p->head.layer.tokens;
     const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
     const size_t sum = (size_t)dpar_type_bytes(p->sums);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # bindings/fortran: the module compiles without warnings, knows every function of its headers, and
 # has C's sizes, offsets and values; calls of each kind over ranks of dpar_launch, of mpiexec
-# (dpar_init) and over MPI; examples/lbm.f90: published tables, mass, the same bits on 1 to 8 ranks.
+# (dpar_init) and over MPI; apps/lbm.f90: published tables, mass, the same bits on 1 to 8 ranks.
 . tests/compile/common.sh
 need gfortran
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -154,13 +154,13 @@ over_mpi() { # suffix
 }
 
 complete
-mpis= programs='examples/lbm.f90 tests/fortran/every.f90'
+mpis= programs='apps/lbm.f90 tests/fortran/every.f90'
 for suffix in .openmpi .mpich; do
     [ -z "${DPAR_NO_MPI:-}" ] && have mpif90$suffix && have mpicc$suffix || continue
     printf 'program p\nuse mpi\nend\n' > p.f90
     mpif90$suffix -c p.f90 2> /dev/null ||
         { echo "mpif90$suffix: its module mpi is of another compiler"; continue; }
-    mpis="$mpis $suffix" programs="$programs $suffix:examples/lbm.f90 $suffix:tests/fortran/every.f90"
+    mpis="$mpis $suffix" programs="$programs $suffix:apps/lbm.f90 $suffix:tests/fortran/every.f90"
 done
 in_pairs object module library $mpis
 in_pairs program $programs

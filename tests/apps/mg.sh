@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# examples/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
+# apps/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
 # compiler is there the same over it. With the word "long" instead: class W on more ranks,
 # class A (0.5 GB), both over MPI.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-slim='-DDPAR_STATIC -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION -I.'
+slim='-DDPAR_STATIC -DDPAR_IMPLEMENTATION -I.'
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 for kind in openmpi mpich; do
-    ! command -v mpicc.$kind > /dev/null || mpicc.$kind $CFLAGS $slim -DUSE_MPI examples/mg.c -o "$work/$kind" &
+    ! command -v mpicc.$kind > /dev/null || mpicc.$kind $CFLAGS $slim -DUSE_MPI apps/mg.c -o "$work/$kind" &
 done
-$CC $CFLAGS $slim examples/mg.c -o "$work/mg" || exit 1
+$CC $CFLAGS $slim apps/mg.c -o "$work/mg" || exit 1
 wait
 bad=0
 complain() { echo "$*"; head -n 8 "$work/out" "$work/err"; bad=1; }
@@ -70,7 +70,7 @@ fi
 # The engines add in other orders; the norm does not depend on it.
 for kind in openmpi mpich; do
     command -v mpicc.$kind > /dev/null || continue
-    [ -x "$work/$kind" ] || { echo "mpicc.$kind: examples/mg.c does not compile"; exit 1; }
+    [ -x "$work/$kind" ] || { echo "mpicc.$kind: apps/mg.c does not compile"; exit 1; }
     more=
     [ $kind = mpich ] || more='--oversubscribe --mca mpi_yield_when_idle 1'
     if [ "${1:-}" = long ]; then

@@ -8,9 +8,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # the second: NaN in all halos before each exchange
 sed 's/^    return st == DPAR_OK ? dpar_halo_exchange_begin/    dpar_halo_exchange_poison(p->exchange); &/' \
-    examples/shallow_water.c > "$work/poisoned.c"
+    apps/shallow_water.c > "$work/poisoned.c"
 $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$work/poisoned.c" -o "$work/poisoned" &
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/shallow_water.c -o "$work/shallow_water" || exit 1
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/shallow_water.c -o "$work/shallow_water" || exit 1
 wait
 bad=0
 run() { timeout 120 "$work/shallow_water" "$@" > "$work/out" 2> "$work/err"; }
@@ -94,7 +94,7 @@ must --case 5 --rows 24 --days 400 --every 600 --ranks 2
 bounds -4.6e-3 1e-6 4792 5960 4992 6160
 
 # the head of the example says what it prints (but for what rounding leaves of mass and energy)
-sed -n 's/^ \*   \( *[0-9]* x .*\)/\1/p' examples/shallow_water.c | awk 'NF > 7 { print $1, $3, $4, $5, $6 }' > "$work/head"
+sed -n 's/^ \*   \( *[0-9]* x .*\)/\1/p' apps/shallow_water.c | awk 'NF > 7 { print $1, $3, $4, $5, $6 }' > "$work/head"
 must --case 2 --table --rows 64 --ranks 2
 awk 'NR > 2 { print $1, $3, $4, $5, $6 }' "$work/out" | cmp - "$work/head" || bad=1
 
@@ -147,7 +147,7 @@ for at in 16 24 33 47 50 20000; do # in the head, too
 done
 { cat "$work/whole"; printf x; } > "$work/hurt"
 expect 2 'checksum differs' --resume "$work/hurt" --days 1
-expect 2 'not a checkpoint' --resume examples/ranks.c
+expect 2 'not a checkpoint' --resume apps/ranks.c
 expect 2 'resume takes a regular file' --resume "$work"
 expect 1 'blown up' --case 5 --rows 24 --days 1000 --every 600 --damping 0 # between day 200 and 400
 expect 2 'No such file' --rows 8 --days 0.1 --ranks 2 --save "$work/no/such/directory"

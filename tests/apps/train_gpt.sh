@@ -11,7 +11,7 @@ bad=0
 small='--blocks 4 --width 32 --length 16 --batch 8 --micro 1 --steps 20'
 if [ $# -eq 0 ]; then
     most=8
-    $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o "$work/train_gpt" -lm || exit 1
+    $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/train_gpt.c -o "$work/train_gpt" -lm || exit 1
     program="timeout 100 $work/train_gpt"
     run() { $program "$@" > "$work/out" 2> "$work/err"; }
 else

@@ -6,7 +6,7 @@
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/unet.c -o "$work/unet" || exit 1
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/unet.c -o "$work/unet" || exit 1
 bad=0
 run() { timeout 300 "$work/unet" "$@" > "$work/out" 2> "$work/err"; }
 must() { # options...

@@ -7,7 +7,6 @@
 need mpicc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 at=docs/vendoring
-slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
 no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
 exact="-O1 -ffp-contract=off -J$work"
 ranks='1 2 3 4 6 8'
@@ -43,7 +42,8 @@ shown() {
 copy() {
     rm -rf "$work/user"
     mkdir -p "$work/user/docs"
-    cp -R "$DPAR_DIR/dpar.h" dpar_mpi.h bindings "$work/user" || exit 1
+    for each in $headers; do cp "$DPAR_DIR/$each.h" "$work/user" || exit 1; done
+    cp -R dpar_mpi.h bindings "$work/user" || exit 1
     cp -R $at "$work/user/docs" || exit 1
     sed -n 's/^    \(mpi[a-z0-9]* .*\)/\1/p' docs/vendoring.md > "$work/commands"
     [ "$(wc -l < "$work/commands")" -eq 4 ] || { echo 'docs/vendoring.md: 4 commands'; exit 1; }
@@ -58,7 +58,7 @@ C
     *-DDPAR_IMPLEMENTATION*) rest=$(echo "$rest" | sed 's/-O2/-O1 -DDPAR_STATIC/') ;;
     *) rest=$(echo "$rest" | sed 's/-O2/-O0/') ;;
     esac
-    (cd "$work/user" && try $tool$suffix $slim $no_cxx $rest) || exit 1
+    (cd "$work/user" && try $tool$suffix $no_cxx $rest) || exit 1
 }
 
 say() { # program, ranks, file
@@ -84,13 +84,13 @@ both() { # name
 compile() {
     case $1 in
     command_*) follow ${1#command_}; return ;;
-    library) try mpicc$suffix -O0 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
+    library) try mpicc$suffix -O0 -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
         -o "$work/dpar.o"; return ;;
     *_after) library=$work/dpar.o ;;
     *) library= ;;
     esac
     # MPICH's MPI_STATUSES_IGNORE makes gcc see an overflow
-    flags="-O1 -Wall -Wextra -Werror -Wno-stringop-overflow -I$DPAR_DIR -I. $slim $system"
+    flags="-O1 -Wall -Wextra -Werror -Wno-stringop-overflow -I$DPAR_DIR -I. $system"
     case $1 in
     heat_*) try mpicc$suffix $flags "$at/$1.c" $library -o "$work/$1" -lm ;;
     wave_*) try mpicxx$suffix $flags $no_cxx "$at/$1.cpp" $library -o "$work/$1" -lm ;;

@@ -5,16 +5,15 @@
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
-slim='-DDPAR_STATIC -DDPAR_IMPLEMENTATION -DDPAR_NO_COST'
 build() {
     mpi=${1#*:}
     case ${1%%:*} in
-    coll) try "mpicc.$mpi" -O2 -Wall -Wextra -I"$DPAR_DIR" -Ibench $slim -DENGINE_H='"comm_engine.h"' \
+    coll) try "mpicc.$mpi" -O2 -Wall -Wextra -I"$DPAR_DIR" -Ibench $reached -DENGINE_H='"comm_engine.h"' \
         bench/mpi_coll.c -o "$work/comm_speed_$mpi" ;;
     halo | f32) float= && [ "${1%%:*}" = halo ] || float=-DHALO_F32
-        try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $slim $float -DENGINE_H='"halo_engine.h"' \
+        try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $reached $float -DENGINE_H='"halo_engine.h"' \
             bench/mpi_halo.c -o "$work/${1%%:*}_$mpi" ;;
-    here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $slim -DDPAR_NO_SHOW "bench/$mpi.c" -o "$work/$mpi" ;;
+    here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
 ran=0 all='here:strategies here:overlap' mpis=

@@ -1,16 +1,27 @@
 # SPDX-License-Identifier: MIT-0
-# Sourced by the gates. DPAR_DIR is where dpar.h lies: the proofs point it at broken copies.
+# Sourced by the gates. DPAR_DIR is where the headers lie: the proofs point it at broken copies.
 : "${CC:=cc}" "${DPAR_DIR:=$PWD}"
+. tools/headers
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 strict='-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Werror'
 strict_c="$strict -Wvla -Wdouble-promotion -Wstrict-prototypes"
-# The run wing includes system headers, whose names a unit test may use for its own: only those that
-# test it get it.
-wings() { case $1 in base | doctor | fsdp | kernel | launch | mem | random | strided | train) ;; *) echo -DDPAR_NO_RUN ;; esac; }
+# All that a program reaches, in its own unit: the compiler drops what is not called.
+reached='-DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
+
+# Of many alike, each push takes one part and nightly takes all: DPAR_PARTS_OF=4 DPAR_PART=1 keeps every
+# fourth item from the second on.
+some_of() {
+    at=0
+    for each in "$@"; do
+        [ $((at % ${DPAR_PARTS_OF:-1})) -ne $((${DPAR_PART:-0} % ${DPAR_PARTS_OF:-1})) ] || printf '%s\n' "$each"
+        at=$((at + 1))
+    done
+}
+
 # Runs `function item` for each item, two at a time (give the longest first); begins no other after one
 # that fails, and ends with what it says. k is the item's number.
 in_pairs() {
@@ -34,4 +45,18 @@ in_turn() {
         done
         ( "$each" "$item" ) > "$work/said_$k" 2>&1 || touch "$work/said_$k.failed"
     done
+}
+
+# library FILE compiler and flags...: the implementation of all headers, an object each, in one archive.
+library() {
+    archive=$1
+    shift
+    library_compile="$*"
+    mkdir -p "$archive.parts"
+    in_pairs library_part $headers
+    rm -f "$archive"
+    try ar rc "$archive" "$archive.parts"/*.o
+}
+library_part() {
+    try $library_compile "-D$(implements "$1")" -I"$DPAR_DIR" -x c -c "$DPAR_DIR/$1.h" -o "$archive.parts/$1.o"
 }

@@ -1,15 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The long runs of tests/ranks: 1000 rounds of faults and a third as many among halo exchanges; ranks as
+# The long runs of tests/*/ranks: 1000 rounds of faults and a third as many among halo exchanges; ranks as
 # threads under the thread sanitizer; processes and threads under the address and undefined-behaviour
 # sanitizers.
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
-flags='-g1 -O1 -D_GNU_SOURCE -DDPAR_NO_COST -DDPAR_NO_SHOW'
+flags='-g1 -O1 -D_GNU_SOURCE'
 programs='collectives messages several errors mismatch halo_exchange halo_oracle halo_more halo_cgrid spatial ddp fsdp tensor sequence expert pipeline'
 rounds=${FAULT_ROUNDS:-1000}
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
-printf '#include "dpar.h"\n' > "$work/engine.c"
 
 # The words with which a program runs for some seconds: as processes and as threads.
 words() {
@@ -34,19 +33,10 @@ words() {
     *:threads) echo 'threads 1-3' ;;
     esac
 }
-# One object of the implementation for each tool, which the programs link; with none, faults alone.
-engine() {
-    if [ "$1" = none ]; then
-        try $CC $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults" -lm
-        return
-    fi
-    try $CC $flags "-fsanitize=$1" -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c "$work/engine.c" \
-        -o "$work/engine.${1%%,*}.o"
-}
 build() {
     tool=${1%%:*} name=${1#*:}
-    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests "tests/ranks/$name.c" \
-        "$work/engine.${tool%%,*}.o" -o "$work/$name.${tool%%,*}" -lm
+    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests tests/*/ranks/$name.c \
+        "$work/dpar.${tool%%,*}.a" -o "$work/$name.${tool%%,*}" -lm
 }
 sanitized() {
     tool=${1%%:*} name=${1#*:} program=$work/$name.${tool%%,*}
@@ -66,13 +56,17 @@ for tool in thread address,undefined; do
         echo "the $tool sanitizer: not found, skipped"
     fi
 done
-in_pairs engine $tools none
+for tool in $tools; do
+    library "$work/dpar.${tool%%,*}.a" $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all
+done
+try $CC $flags $reached -I"$DPAR_DIR" -Itests tests/comm/ranks/faults.c -o "$work/faults" -lm
 all=
 for tool in $tools; do
     for name in $programs; do
         all="$all $tool:$name"
     done
 done
+all=$(some_of $all)
 [ -z "$all" ] || in_pairs build $all
 try timeout 1200 "$work/faults" "$rounds" "${FAULT_SEED:-1}"
 try timeout 600 "$work/faults" $((rounds / 3)) "${FAULT_SEED:-1}" 0 halo

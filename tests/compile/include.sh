@@ -1,37 +1,79 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The ways a header meets a program: twice, in two units, static in two units, two vendored copies
-# in one program, after hostile macros, with wings left out, and in strict C before and after the
-# system's headers. DPAR_PARTS: some of them only.
+# The ways in which headers meet a program: each alone, twice, in any order, each implemented in a unit of its
+# own or all in one, static in two units, two vendored copies in one program, after hostile macros, with a
+# neighbour that is missing or of another version; all pasted into one. DPAR_PARTS: some of them only.
 . tests/compile/common.sh
+: "${DPAR_PARTS:=alone twice units static vendored hostile neighbours all}"
+root=$PWD
 cd "$work" || exit 1
-# With static functions -O1 compiles only those that are called, in a tenth of the time.
-lone='-O1 -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
-: "${DPAR_PARTS:=twice units static vendored hostile features strict}"
-printf '#include "dpar.h"\nint other(void) { return (int)dpar_features(); }\n' > other.c
-printf '#include "dpar.h"\nint other(void);\nint main(void) { return other() != (int)dpar_features(); }\n' > one.c
-
-twice() {
-    printf '#include "dpar.h"\n#include "dpar.h"\nint main(void) { return dpar_status_text(0) == NULL; }\n' > twice.c
-    try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" twice.c -o twice && try ./twice
+reverse=
+for each in $headers; do reverse="$each $reverse"; done
+include() { for each in "$@"; do printf '#include "%s.h"\n' "$each"; done; }
+# A function that names every public function of some headers: it links only where all of them are there.
+every() { # its name, headers
+    name=$1
+    shift
+    include "$@"
+    printf 'typedef void (*any)(void);\nextern const any %s[];\nconst any %s[] = {\n' "$name" "$name"
+    for each in "$@"; do
+        sed -n 's/^DPAR_API.*[ *]\(dpar_[a-z0-9_]*\)(.*/    (any)\1,/p' "$DPAR_DIR/$each.h"
+    done
+    printf '    0};\n'
 }
 
+# A program that includes one header, in the documented line; and what it stands on comes with it.
+alone() {
+    in_pairs one $reverse
+}
+one() {
+    { include "$1"; printf 'int main(void) { return dpar_status_text(0) == NULL; }\n'; } > "alone_$1.c"
+    try $CC -O1 -DDPAR_IMPLEMENTATION -DDPAR_STATIC -Wall -Wextra -Werror -I"$DPAR_DIR" "alone_$1.c" -o "alone_$1" && try "./alone_$1"
+}
+
+twice() {
+    { include $headers $reverse $headers; printf 'int main(void) { return dpar_status_text(0) == NULL; }\n'; } > twice.c
+    { include $reverse; cat twice.c; } > ecwit.c
+    for unit in twice ecwit; do
+        try $CC -O1 $reached -Wall -Wextra -Werror -I"$DPAR_DIR" $unit.c -o $unit && try ./$unit
+        # declarations first, what is implemented later in the same unit
+        { include $headers; printf '#define DPAR_IMPLEMENTATION\n'; cat $unit.c; } > later.c
+        try $CC -O1 -DDPAR_STATIC -D_GNU_SOURCE -Wall -Wextra -Werror -I"$DPAR_DIR" later.c -o later && try ./later
+        ! have c++ || try c++ -x c++ -std=c++11 $reached -Wall -Wextra -Werror -I"$DPAR_DIR" -fsyntax-only $unit.c
+    done
+}
+
+# Each header in an object of its own, all in one, and half and half.
 units() {
-    try $CC -I"$DPAR_DIR" -c other.c -o other.o
-    try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" one.c other.o -o two_units && try ./two_units
+    every all_of_it $headers > every.c
+    printf 'typedef void (*any)(void);\nextern const any all_of_it[];\nint main(void)\n{\n    int n = 0;\n    while (all_of_it[n]) { n++; }\n    return n < 200;\n}\n' > main.c
+    library "$work/dpar.a" $CC -O0 -Wall -Wextra -Werror
+    try $CC -I"$DPAR_DIR" -Wno-cast-function-type -c every.c -o every.o
+    try $CC main.c every.o dpar.a -o separate && try ./separate
+    include $headers > whole.c
+    try $CC -O0 -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" main.c every.o -x c whole.c -o whole && try ./whole
+    include dpar_train dpar_debug > lower.c
+    printf '#define DPAR_INDEX_IMPLEMENTATION\n#define DPAR_COMM_IMPLEMENTATION\n#define DPAR_HALO_IMPLEMENTATION\n' | cat - lower.c > some.c
+    printf '#define DPAR_SCHEDULE_IMPLEMENTATION\n#define DPAR_COST_IMPLEMENTATION\n#define DPAR_TRAIN_IMPLEMENTATION\n#define DPAR_SPATIAL_IMPLEMENTATION\n#define DPAR_DEBUG_IMPLEMENTATION\n' > rest.c
+    include $headers >> rest.c
+    try $CC -O0 -I"$DPAR_DIR" main.c every.o some.c rest.c -o halves && try ./halves
 }
 
 static() {
-    try $CC $lone -Wall -Wextra -Werror -I"$DPAR_DIR" -c other.c -o static.o
-    try $CC $lone -Wall -Wextra -Werror -I"$DPAR_DIR" one.c static.o -o static_units
-    try ./static_units
+    for n in 1 2; do
+        { include $headers; printf 'int of_%s(void);\nint of_%s(void) { return (int)dpar_type_bytes(DPAR_F64); }\n' $n $n; } > static_$n.c
+        try $CC -O1 $reached -Wall -Wextra -Werror -I"$DPAR_DIR" -c static_$n.c -o static_$n.o
+    done
+    printf 'int of_1(void);\nint of_2(void);\nint main(void) { return of_1() != 8 || of_2() != 8; }\n' > both_static.c
+    try $CC both_static.c static_1.o static_2.o -o both_static && try ./both_static
 }
 
 vendored() {
-    mkdir vendor_a vendor_b
-    cp "$DPAR_DIR/dpar.h" vendor_a/ && cp "$DPAR_DIR/dpar.h" vendor_b/
     for v in a b; do
-        printf '#define DPAR_STATIC\n#define DPAR_IMPLEMENTATION\n#include "dpar.h"\nint lib_%s(void) { return (int)dpar_features(); }\n' $v > lib_$v.c
+        mkdir vendor_$v
+        for each in $headers; do cp "$DPAR_DIR/$each.h" vendor_$v/; done
+        { printf '#define DPAR_STATIC\n#define DPAR_IMPLEMENTATION\n'; include dpar_halo
+            printf 'int lib_%s(void);\nint lib_%s(void) { return (int)dpar_type_bytes(DPAR_F32); }\n' $v $v; } > lib_$v.c
         try $CC -O1 -Ivendor_$v -c lib_$v.c -o lib_$v.o
     done
     printf 'int lib_a(void);\nint lib_b(void);\nint main(void) { return lib_a() != lib_b(); }\n' > both.c
@@ -52,9 +94,8 @@ hostile() {
 #define pascal %
 #define huge hostile
 #define complex %
-#include "dpar.h"
-int main(void) { return 0; }
 H
+    { include $headers; printf 'int main(void) { return 0; }\n'; } >> hostile.c
     try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -fsyntax-only hostile.c
     if have c++; then
         try c++ -x c++ -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -fsyntax-only hostile.c
@@ -63,32 +104,37 @@ H
     fi
 }
 
-features() {
-    # The features say which wings are there: 1 cost, 2 show, 4 run.
-    printf '#include "dpar.h"\nint main(void) { return dpar_features() != WINGS; }\n' > wings.c
-    for wings in 7: 6:-DDPAR_NO_COST 5:-DDPAR_NO_SHOW 3:-DDPAR_NO_RUN '1:-DDPAR_NO_SHOW -DDPAR_NO_RUN' \
-        '4:-DDPAR_NO_COST -DDPAR_NO_SHOW' '0:-DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_NO_RUN'; do
-        try $CC -DWINGS=${wings%%:*} ${wings#*:} -Wall -Wextra -Werror $lone \
-            -I"$DPAR_DIR" wings.c -o wings
-        try ./wings
+# words that the first error has, flags: the unit of one header does not compile
+refused() {
+    ! $CC "-I$2" -fsyntax-only "$3" 2> said && grep -m 1 error said | grep -q "$1" || { cat said; echo "not refused with: $1"; exit 1; }
+}
+neighbours() {
+    printf '#ifdef __has_include\nint has;\n#else\n#error no\n#endif\n' > has.c
+    include dpar_halo > halo.c
+    mkdir lonely old
+    cp "$DPAR_DIR/dpar_halo.h" lonely/
+    if $CC -fsyntax-only has.c 2> /dev/null; then
+        refused 'dpar_halo.h needs dpar_comm.h beside it' lonely halo.c
+    fi
+    for each in dpar dpar_comm dpar_halo; do
+        for other in dpar dpar_comm dpar_halo; do cp "$DPAR_DIR/$other.h" old/; done
+        sed 's/^#define DPAR_VERSION_PATCH 0$/#define DPAR_VERSION_PATCH 9/; s/\(DPAR_VERSION != [0-9]*\)0$/\19/' "$DPAR_DIR/$each.h" > "old/$each.h"
+        ! cmp -s "$DPAR_DIR/$each.h" "old/$each.h" || { echo "the edit of $each.h no longer matches"; exit 1; }
+        refused 'different versions' old halo.c
     done
+    mkdir newer && sed 's/^#define DPAR_VERSION_PATCH 0$/#define DPAR_VERSION_PATCH 9/; s/\(DPAR_VERSION != [0-9]*\)0$/\19/' "$DPAR_DIR/dpar.h" > newer/dpar.h
+    printf '#include "dpar.h"\n#include "newer/dpar.h"\n' > two.c
+    refused 'two dpar.h of different versions' "$DPAR_DIR" two.c
 }
 
-strict() {
-    # Strict C hides POSIX. With this header first all is well; after a system header the
-    # implementation must say what to do, in that sentence first of all, unless the system hides
-    # nothing; and what it says must help.
-    printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' > first.c
-    printf '#include <stdio.h>\n#include "dpar.h"\nint main(void) { return puts("") < 0; }\n' > later.c
-    strict_unit="-std=c99 -Wall -Wextra -Wpedantic -Werror $lone -I$DPAR_DIR"
-    try $CC $strict_unit first.c -o first
-    if ! $CC $strict_unit later.c -o later 2> said; then
-        grep -m 1 error said | grep -q 'include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN' ||
-            { cat said; echo 'after a system header in strict C: not the sentence'; exit 1; }
-    fi
-    try $CC $strict_unit -D_GNU_SOURCE later.c -o later
-    try $CC $strict_unit -DDPAR_NO_RUN later.c -o later
-    try $CC -std=c99 -I"$DPAR_DIR" later.c -o later
+# What a release carries beside the eight.
+all() {
+    (cd "$root" && tools/amalgamate dpar_all.h) > dpar_all.h || exit 1
+    every all_of_it $headers | sed '/^#include/d' > body.c
+    { printf '#include "dpar_all.h"\n#include "dpar_all.h"\n'; cat body.c; } > all.c
+    try $CC -O0 -DDPAR_IMPLEMENTATION -Wall -Wextra -Wno-cast-function-type -Werror -I. all.c -c -o all.o
+    printf 'typedef void (*any)(void);\nextern const any all_of_it[];\nint main(void) { return !all_of_it[0]; }\n' > main_all.c
+    try $CC main_all.c all.o -o all_of && try ./all_of
 }
 for part in $DPAR_PARTS; do
     $part

@@ -13,9 +13,6 @@ if [ -z "$mpis" ]; then
     have mpicc || { echo 'mpicc: not found'; exit 77; }
     mpis=plain
 fi
-slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
-whole="$slim -DDPAR_IMPLEMENTATION"
-reached="$whole -DDPAR_STATIC" # only what a test reaches is compiled
 tests='-Wall -Wextra -Werror'
 cores=$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 
@@ -31,33 +28,28 @@ run() { # ranks, program, words
 # The engine with all warnings, which the programs of tests/ranks link; the tests of its insides.
 build() {
     case $1 in
-    engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c $whole -I"$DPAR_DIR" -I. \
+    engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c -DDPAR_MPI_IMPLEMENTATION -I"$DPAR_DIR" -I. \
         -c "$work/unit.c" -o "$work/engine.o" ;;
-    engine_cxx) try mpicxx$suffix -x c++ -std=c++20 -D_GNU_SOURCE $no_cxx $system $strict $whole \
+    engine_cxx) try mpicxx$suffix -x c++ -std=c++20 -D_GNU_SOURCE $no_cxx $system $strict -DDPAR_MPI_IMPLEMENTATION \
         -I"$DPAR_DIR" -I. -fsyntax-only "$work/unit.c" ;;
     three_cxx) try mpicxx$suffix -x c++ -std=c++11 -O1 $no_cxx $tests $reached -I"$DPAR_DIR" -I. \
         tests/mpi/three.c -o "$work/three_cxx" ;;
     every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $reached -I"$DPAR_DIR" -I. \
         tests/mpi/every.c -o "$work/every_7" -lm ;;
-    planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. examples/shallow_water.c -o "$work/planet_shm" -lm ;;
+    planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. apps/shallow_water.c -o "$work/planet_shm" -lm ;;
     *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
     esac
 }
 
 # Programs that also run without MPI.
-programs='tests/ranks/collectives tests/ranks/messages tests/ranks/several tests/ranks/errors tests/ranks/move
-    tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet examples/train_gpt
-    tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/fsdp tests/ranks/tensor
-    tests/ranks/sequence tests/ranks/expert tests/ranks/pipeline tests/ranks/wire'
+programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/move
+    tests/halo/ranks/halo_exchange tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial apps/unet apps/train_gpt
+    tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/fsdp tests/train/ranks/tensor
+    tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
     name=${1##*/}
-    set -- "$1" -O1 $slim "$work/engine.o"
-    # what asks the planner has an implementation of its own
-    [ "$name" != wire ] || set -- "$1" -O0 -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION
-    source=$1.c
-    shift
-    try mpicc$suffix $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests \
-        "$source" "$@" -o "$work/$name" -lm
+    try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests \
+        "$1.c" "$work/engine.o" "$work/dpar.a" -o "$work/$name" -lm
 }
 
 insides() {
@@ -121,6 +113,7 @@ programs() {
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
+library "$work/dpar.a" $CC -O1 # the same for each MPI
 no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
 for suffix in $mpis; do
     [ "$suffix" != plain ] || suffix=

@@ -7,7 +7,7 @@ root=$PWD
 unset CFLAGS # cmake would take it: no optimiser
 # Ranks that run: the sum of the ranks of three is 3.
 cat > "$work/user.c" <<'C'
-#include "dpar.h"
+#include "dpar_comm.h"
 static int rank(dpar_comm *world, void *arg)
 {
     int32_t mine = world->rank, sum = -1;
@@ -26,7 +26,7 @@ if have pkg-config; then
     flags=$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --cflags dpar) || exit 1
     try $CC $lone $flags "$work/user.c" -o "$work/user" && try "$work/user"
     if have mpicc; then
-        printf '#include "dpar_mpi.h"\nint main(void) { return dpar_mpi_comm(MPI_COMM_WORLD, 0, 0, 0) < 0; }\n' > "$work/over.c"
+        printf '#include "dpar_mpi.h"\nint main(void) { return dpar_mpi_make(MPI_COMM_WORLD, 0, 0, 0) < 0; }\n' > "$work/over.c"
         try mpicc $lone $flags "$work/over.c" -o "$work/over"
     else
         echo 'mpicc: not found, dpar_mpi.h only compared'
@@ -55,7 +55,7 @@ need cmake
 try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
 try cmake --build "$work/build" > "$work/log"
 try cmake --install "$work/build" > "$work/log"
-for header in dpar.h dpar_mpi.h dpar_cuda.h dpar_nccl.h; do
+for header in $(printf "%s.h " $headers) dpar_mpi.h dpar_cuda.h dpar_nccl.h; do
     try cmp "$header" "$work/prefix/include/$header"
     try cmp "$header" "$work/cmake/include/$header"
 done
@@ -66,7 +66,7 @@ mkdir "$work/find" "$work/sub" "$work/fetch"
 cat > "$work/find/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.13)
 project(user C)
-find_package(dpar 0.1 REQUIRED)
+find_package(dpar 0.2 REQUIRED)
 add_executable(user ../user.c)
 target_link_libraries(user dpar::dpar)
 add_executable(alone ../user.c)

@@ -6,7 +6,7 @@
 : "${DPAR_README:=README.md docs/*.md}"
 # Only what a block calls is compiled; what the optimiser says of values that are set where dpar returns 0 is
 # not for a page.
-lone='-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
+lone="-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized $reached"
 n=0
 for page in $DPAR_README; do
     awk -v out="$work/block" '/^```c$/ { k++; on = 1; next } /^```/ { on = 0 } on { print > (out k ".c") }' "$page"

@@ -4,33 +4,20 @@
 # moves, launching, counts past 2^31 and a short round of faults; as processes and, smaller, as
 # threads. Where an MPI compiler is there tests/compile/mpi.sh runs the same programs over it.
 . tests/compile/common.sh
-slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
 case $(uname -s) in
 Linux | Darwin | *BSD) ;;
 *) echo 'ranks need POSIX: not found'; exit 77 ;;
 esac
-# The implementation once, which the programs link; pipeline draws what ran and wire asks the planner:
-# they have their own.
-first() {
-    case $1 in
-    engine) try $CC -O2 $slim -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c "$work/engine.c" -o "$work/engine.o" ;;
-    example) try $CC -std=c99 $strict_c $slim -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$work/example.c" \
-        -o "$work/example" ;;
-    pipeline) own pipeline -DDPAR_NO_COST ;;
-    wire) own wire -DDPAR_NO_SHOW ;;
-    esac
-}
-own() {
-    try $CC -O2 "$2" -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Itests \
-        "tests/ranks/$1.c" -o "$work/$1" -lm
-}
 build() {
     [ ! -e "$work/$1" ] || return 0
-    try $CC -O2 -D_GNU_SOURCE $slim -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" "$work/engine.o" -o "$work/$1" -lm
+    case $1 in
+    example) try $CC -std=c99 $strict_c -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$work/example.c" -o "$work/example" ;;
+    *) try $CC -O2 -D_GNU_SOURCE -I"$DPAR_DIR" -Itests tests/*/ranks/$1.c "$work/dpar.a" -o "$work/$1" -lm ;;
+    esac
 }
 # The same tests in memory that the CPU does not reach.
 build_device() {
-    try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY $slim -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" "$work/engine.o" \
+    try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY -I"$DPAR_DIR" -Itests tests/*/ranks/$1.c "$work/dpar.a" \
         -o "$work/$1_device" -lm
 }
 quickly() {
@@ -41,14 +28,14 @@ quickly() {
 # The function in the first screen of halo_exchange.h, as it stands; each rank computes all its points.
 example() {
     cat << 'EOF'
-#include "dpar.h"
+#include "dpar_halo.h"
 static int64_t points;
 static void compute(const dpar_halo_field *f, const dpar_box *box, const dpar_box *todo)
 {
     points += f->data != NULL && todo->lo[0] > box->lo[0] ? dpar_box_volume(todo) : 0;
 }
 EOF
-    sed -n '/^ \*     static int heat/,/^ \*     }$/s/^ \*     //p' "$DPAR_DIR/dpar.h"
+    sed -n '/^ \*     static int heat/,/^ \*     }$/s/^ \*     //p' "$DPAR_DIR/dpar_halo.h"
     cat << 'EOF'
 static int each(dpar_comm *c, void *arg)
 {
@@ -62,18 +49,17 @@ int main(void)
 EOF
 }
 example > "$work/example.c"
-printf '#include "dpar.h"\n' > "$work/engine.c"
-in_pairs first engine wire pipeline example
-try timeout 60 "$work/example"
-in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange halo_oracle \
+library "$work/dpar.a" $CC -O2
+in_pairs build example collectives messages several errors mismatch p2p types move large spatial halo_exchange halo_oracle \
     halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt wire
+try timeout 60 "$work/example"
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
     halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
     quickly "$each"
 done
-for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
+for name in p2p types move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
     echo "== $name"
     try timeout 300 "$work/$name"
 done
@@ -89,7 +75,7 @@ timeout 300 "$work/large"
 case $? in 0 | 77) ;; *) exit 1 ;; esac
 if [ -r /proc/self/stat ]; then
     echo '== launch'
-    try env CFLAGS='-O1 -DDPAR_STATIC -DDPAR_NO_SHOW' sh tests/ranks/launch.sh
+    try env CFLAGS='-O1 -DDPAR_STATIC' sh tests/comm/ranks/launch.sh
     echo '== halo_exchange faults'
     try timeout 100 "$work/halo_exchange" faults
     try timeout 100 "$work/halo_exchange" 4 30 5 threads

@@ -9,34 +9,22 @@ printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 $CC -fsanitize=address,undefined "$work/probe.c" -o "$work/probe" 2> /dev/null ||
     { echo 'the sanitizers: not found'; exit 77; }
 flags='-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
-printf '#include "dpar.h"\n' > "$work/engine.c"
+library "$work/dpar.a" $CC $flags
 unit() {
     name=$(basename "$1" .c)
     case $1 in
-    engine) try $CC $flags -DDPAR_NO_RUN -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c "$work/engine.c" -o "$work/engine.o"
-        return ;;
+    alone:*) try $CC $flags $reached -I"$DPAR_DIR" -I"$root" -Itests "${1#alone:}" -o "$work/test_$name" -lm ;;
+    *) try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests "$1" "$work/dpar.a" -o "$work/test_$name" -lm ;;
     esac
-    if alone "$1"; then
-        try $CC $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION $(wings "$name") -I"$DPAR_DIR" -I"$root" -Itests "$1" \
-            -o "$work/test_$name" -lm
-    else
-        try $CC $flags -DDPAR_NO_RUN -I"$DPAR_DIR" -I"$root" -Itests "$1" "$work/engine.o" -o "$work/test_$name" -lm
-    fi
     try "$work/test_$name"
 }
-# Those that look at its insides or need the run wing.
-alone() { grep -q 'dpari_' "$1" || [ -z "$(wings "$(basename "$1" .c)")" ]; }
-separate= sharing=
-for test in ${DPAR_UNITS:-tests/unit/*.c}; do
-    if alone "$test"; then
-        separate="$separate $test"
-    else
-        sharing="$sharing $test"
-    fi
+tests=
+for test in ${DPAR_UNITS:-$(some_of tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
+    # those that look at its insides have an implementation of their own
+    if grep -q 'dpari_' "$test"; then tests="alone:$test $tests"; else tests="$tests $test"; fi
 done
-in_pairs unit engine
-in_pairs unit $separate $sharing
-try $CC $flags -DDPAR_NO_RUN -I"$DPAR_DIR" examples/plan.c "$work/engine.o" -o "$work/plan"
+in_pairs unit $tests
+try $CC $flags -I"$DPAR_DIR" commands/plan.c "$work/dpar.a" -o "$work/plan"
 try "$work/plan" llama-3-8b --cluster 2x8:h100-80 --explain --svg "$work/a.svg" --csv "$work/a.csv"
 try "$work/plan" deepseek-v3 --cluster 32x8:h100-80 --json
 try "$work/plan" grid:1440x720x100,fields=5 --cluster derecho --gpus 64 --quiet

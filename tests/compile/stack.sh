@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The integer wings use less than 1 KiB of stack on any call path (what searches for schedules, order/auto and
+# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules, order/auto and
 # order/place, less than 2 KiB), and never recurse: gcc's own call
 # graph (-fcallgraph-info=su), walked from every function. With an ARM compiler, the code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1
-printf '#include "dpar.h"\n' > unit.c
-flags='-std=c99 -ffreestanding -DDPAR_IMPLEMENTATION -DDPAR_NO_COST -DDPAR_NO_SHOW'
+printf '#include "dpar_schedule.h"\n' > unit.c
+flags='-std=c99 -ffreestanding -DDPAR_IMPLEMENTATION'
 gcc $flags -fcallgraph-info=su -fsyntax-only unit.c 2> /dev/null -I"$DPAR_DIR" || { echo 'gcc with call graphs: not found'; exit 77; }
 for level in -O2 -Os; do
     try gcc $flags $level -fcallgraph-info=su -I"$DPAR_DIR" -c unit.c -o unit.o
@@ -32,7 +32,7 @@ for level in -O2 -Os; do
             print level ": deepest path " depth[worst] " bytes:" path
             for (f in frame) functions++
             if (functions < 50) { print "only " functions " functions in the call graph"; failed = 1 }
-            for (f in depth) if (depth[f] >= (f ~ /auto|placing|layers/ ? 2 : 1) * most) {
+            for (f in depth) if (depth[f] >= (f ~ /auto|placing|schedule_place/ ? 2 : 1) * most) {
                 path = ""; failed = 1
                 for (g = f; g != ""; g = via[g]) path = path " " g " (" frame[g] ")"
                 print f " needs " depth[f] " bytes of stack:" path
@@ -43,6 +43,6 @@ for level in -O2 -Os; do
 done
 if have clang && have llvm-size; then
     try clang --target=armv6m-none-eabi -mthumb -std=c99 -ffreestanding -nostdlibinc -Os -Wno-frame-larger-than \
-        -DDPAR_IMPLEMENTATION -DDPAR_NO_COST -DDPAR_NO_SHOW -I"$DPAR_DIR" -c unit.c -o unit.o
-    echo "thumb, -Os: $(llvm-size unit.o | awk 'NR == 2 { print $1 }') bytes of code for base, index and order"
+        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c unit.c -o unit.o
+    echo "thumb, -Os: $(llvm-size unit.o | awk 'NR == 2 { print $1 }') bytes of code for dpar.h and dpar_schedule.h"
 fi

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Exports dpar_ names alone; holds no data, no bss. Without the run wing it needs nothing but what
-# compilers call anyway; with it, the functions of the C library and POSIX named below and no other.
+# Each header's object exports dpar_ names and the names of its inner door alone; it holds no data, no bss. Without an
+# operating system (dpar.h, dpar_schedule.h, dpar_cost.h) it needs nothing but what compilers call anyway; the
+# others, the functions of the C library and POSIX named below and no other.
 . tests/compile/common.sh
 need nm
 cd "$work" || exit 1
-printf '#include "dpar.h"\n' > unit.c
 
 always='memcpy memset memmove memcmp _GLOBAL_OFFSET_TABLE_ __stack_chk_fail'
 time='clock_gettime nanosleep sched_yield time'
@@ -21,36 +21,43 @@ threads='pthread_create pthread_join'
 system='environ __errno_location fflush gethostname sysconf syscall'
 run="$time $strings $memory $files $sockets $processes $threads $system"
 
-# "flags run" or "flags always", the names that may be undefined: leaves those that are in needed.FLAGS
+# "header flags": leaves the names that it needs in needed.header.flags
 look() {
-    flags=${1% *} at=$(echo "$1" | tr -d ' ')
-    case ${1##* } in run) may="$always $run" ;; *) may=$always ;; esac
+    header=${1%% *} flags=${1#* } at=$(echo "$1" | tr -d ' ')
+    parts "$header"
+    may=$always
+    [ -z "$posix" ] || may="$always $run"
     # Some compilers turn _FORTIFY_SOURCE on: it would rename what is listed.
-    try $CC $flags -U_FORTIFY_SOURCE -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c unit.c -o "unit$at.o"
+    try $CC $flags -U_FORTIFY_SOURCE "-D$(implements "$header")" -I"$DPAR_DIR" -x c -c "$DPAR_DIR/$header.h" -o "unit$at.o"
     nm "unit$at.o" > "names$at"
-    if grep -E ' [TDBCRVW] ' "names$at" | grep -v ' T dpar_'; then
-        echo "exports other names ($flags)"; exit 1
+    if grep -E ' [TDBCRVW] ' "names$at" | grep -v ' T dpari\{0,1\}_'; then
+        echo "exports other names ($1)"; exit 1
     fi
     if grep -E ' [dDbBC] ' "names$at"; then
-        echo "holds data or bss ($flags)"; exit 1
+        echo "holds data or bss ($1)"; exit 1
     fi
+    sed -n 's/.* T \(dpari_.*\)/\1/p' "names$at" > "inner$at"
+    while read -r name; do
+        grep -q "^DPARI_DOOR.*[ *]$name(" "$DPAR_DIR/$header.h" || { echo "$name is exported and no door ($1)"; exit 1; }
+    done < "inner$at"
     sed -n 's/^ *[Uw] //p' "names$at" | sort -u > "needed$at"
     printf '%s\n' $may | sort -u > "listed$at"
-    if comm -23 "needed$at" "listed$at" | grep .; then
-        echo "needs other functions ($flags)"; exit 1
+    # dpar's own names are of headers below: levels.sh, and linking, tell
+    if comm -23 "needed$at" "listed$at" | grep -v '^dpari\{0,1\}_' | grep .; then
+        echo "needs other functions ($1)"; exit 1
     fi
 }
 
-# Without the optimiser first: it is quick. Tables of pointers are data where code is position
-# independent.
-look '-O0 -DDPAR_NO_RUN always'
-look '-O0 -fPIC run'
+set --
+for flags in '-O0 -fPIC' -O0 '-O2 -fPIC' -O2 -Os; do
+    for each in $headers; do set -- "$@" "$each $flags"; done
+done
+in_pairs look "$@"
 # The list is no longer than it must be (where it was made: Linux).
 if [ "$(uname -s)" = Linux ]; then
     printf '%s\n' $run | sort -u > listed
-    if comm -23 listed needed-O0-fPICrun | grep .; then
+    cat needed*-O0-fPIC | sort -u > needed
+    if comm -23 listed needed | grep .; then
         echo 'listed above and not needed'; exit 1
     fi
 fi
-# What optimisers make of loops: memset, strlen.
-in_pairs look '-O2 -fPIC run' '-O2 run' '-Os run' '-O2 -DDPAR_NO_RUN always'

@@ -1,17 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# No warning from any compiler found, as C99 and C17, C++11 and C++20, with the
-# implementation, and with each wing left out; no frame above 12 KB. dpar_mpi.h the same, with each
+# No warning from any compiler found, as C99 and C17, C++11 and C++20: of each header with its implementation, of
+# its declarations alone, of all of them private to a unit; no frame above 12 KB. dpar_mpi.h the same, with each
 # MPI found. DPAR_PARTS: of c, cxx and mpi only some. What only an optimiser sees is looked for in one
 # dialect of each language; the others, to code without it (clang's to object code: it writes that sooner).
 . tests/compile/common.sh
 cd "$work" || exit 1
 : "${DPAR_PARTS:=c cxx mpi}"
 part() { case " $DPAR_PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
-printf '#include "dpar.h"\nint main(void) { return 0; }\n' > unit.c
+for each in $headers; do
+    printf '#define %s\n#include "%s.h"\nint main(void) { return 0; }\n' "$(implements "$each")" "$each" > "$each.c"
+    printf '#include "%s.h"\n' "$each" >> whole.c
+done
+printf 'int main(void) { return 0; }\n' >> whole.c
 printf '#include "dpar_mpi.h"\nint main(void) { return 0; }\n' > mpi.c
-cp unit.c unit.cc
-cp mpi.c mpi.cc
+for each in $headers whole mpi; do cp "$each.c" "$each.cc"; done
 frames=-Wframe-larger-than=12288
 
 # "source compiler flags" of one compilation; in_pairs counts them in k
@@ -20,8 +23,8 @@ compile() {
     cc=${flags%% *} flags=${flags#* } emit="-c -o unit_$k.o"
     case "$cc $flags" in *-O1*) ;; g*) emit='-S -o /dev/null' ;; esac
     case $cc in
-    *++) try $cc $flags $strict -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$source.cc" $emit ;;
-    *) try $cc $flags $strict_c -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$source.c" $emit ;;
+    *++) try $cc $flags $strict -I"$DPAR_DIR" "$source.cc" $emit ;;
+    *) try $cc $flags $strict_c -I"$DPAR_DIR" "$source.c" $emit ;;
     esac
 }
 
@@ -34,20 +37,18 @@ optimised= plain= ran=0
 for cc in clang gcc; do
     part c || break
     have $cc || { echo "$cc: not found, skipped"; continue; }
-    long unit $cc -std=c99 -O1 $frames
-    for flags in -std=c17 '-std=c99 -DDPAR_NO_RUN' '-std=c99 -DDPAR_NO_COST' \
-        '-std=c99 -DDPAR_NO_SHOW' '-std=c99 -DDPAR_STATIC' \
-        '-std=c99 -DDPAR_NO_RUN -DDPAR_NO_COST -DDPAR_NO_SHOW'; do
-        short unit $cc $flags
+    for each in $headers; do long "$each" $cc -std=c99 -O1 $frames; done
+    for flags in '-std=c17 -DDPAR_IMPLEMENTATION' -std=c99 '-std=c99 -DDPAR_STATIC -DDPAR_IMPLEMENTATION'; do
+        short whole $cc $flags
     done
     ran=$((ran + 1))
 done
 for cxx in clang++ g++; do
     part cxx || break
     have $cxx || { echo "$cxx: not found, skipped"; continue; }
-    long unit $cxx -std=c++11 -O1
-    for flags in -std=c++20 '-std=c++11 -DDPAR_NO_RUN'; do
-        short unit $cxx $flags
+    for each in $headers; do long "$each" $cxx -std=c++11 -O1; done
+    for flags in '-std=c++20 -DDPAR_IMPLEMENTATION' -std=c++11; do
+        short whole $cxx $flags
     done
 done
 [ $ran -gt 0 ] || ! part c || { echo 'gcc and clang: not found'; exit 77; }
@@ -57,20 +58,20 @@ seen= optimised_mpi=
 for mpicc in mpicc.openmpi mpicc.mpich mpicc; do
     part mpi || break
     have $mpicc || continue
-    headers=$($mpicc -show | tr ' ' '\n' | sed -n 's/^-I\(.*\)/-isystem \1/p' | tr '\n' ' ')
-    case $seen in *"<$headers>"*) continue ;; esac
-    seen="$seen<$headers>"
-    lean="-DDPAR_NO_COST -DDPAR_NO_SHOW $headers"
+    headers_of_mpi=$($mpicc -show | tr ' ' '\n' | sed -n 's/^-I\(.*\)/-isystem \1/p' | tr '\n' ' ')
+    case $seen in *"<$headers_of_mpi>"*) continue ;; esac
+    seen="$seen<$headers_of_mpi>"
+    alone="-DDPAR_MPI_IMPLEMENTATION $headers_of_mpi"
     for cc in clang gcc; do
         have $cc || continue
-        [ -n "$optimised_mpi" ] || long mpi $cc -std=c99 -O1 $frames $lean # ours is the same code with each
-        short mpi $cc -std=c17 -DDPAR_STATIC $lean
+        [ -n "$optimised_mpi" ] || long mpi $cc -std=c99 -O1 $frames $alone # ours is the same code with each
+        short mpi $cc -std=c17 $reached $headers_of_mpi
     done
     for cxx in clang++ g++; do
         have $cxx || continue
-        lean_cxx="-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $lean"
-        short mpi $cxx -std=c++11 $lean_cxx
-        short mpi $cxx -std=c++20 $lean_cxx
+        no_cxx="-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $alone"
+        short mpi $cxx -std=c++11 $no_cxx
+        short mpi $cxx -std=c++20 $no_cxx
     done
     optimised_mpi=yes
     echo "dpar_mpi.h with $mpicc"
@@ -78,7 +79,7 @@ done
 IFS='
 '
 set -f
-set -- $optimised $plain
+set -- $(some_of $optimised $plain)
 set +f
 unset IFS
 in_pairs compile "$@"

@@ -22,7 +22,7 @@ contains
         type(dpar_mesh) :: mesh, view
         type(dpar_split) :: split
         type(dpar_layout) :: layout
-        type(dpar_stencil) :: stencil
+        type(dpar_cart_grid) :: grid
         type(dpar_torus) :: torus
         type(dpar_placement) :: placement(2)
         integer(c_int32_t) :: parts(3), coord(2), physical(2)
@@ -34,16 +34,19 @@ contains
         call check(dpar_string(c_null_ptr) == "", "no text")
         call check(dpar_type_bytes(DPAR_F64) == 8, "bytes of f64")
         parts = 0
-        status = dpar_dims_create(12, 3, parts)
+        status = dpar_cart_dims(12, 3, parts)
         call check(status == DPAR_OK .and. all(parts == [3, 2, 2]), "dims_create")
         parts = 0
-        call check(dpar_grid_create(7, 2, [2_c_int64_t, 2_c_int64_t], periodic=0, parts=parts, &
-                  why=why) == &
-                   DPAR_E_NONE, "a grid that does not fit")
+        grid%ranks = 7
+        grid%dims = 2
+        grid%cells(:1) = 2
+        call check(dpar_cart_create(grid, parts, why=why) == DPAR_E_NONE, &
+                  "a grid that does not fit")
         call check(len(dpar_string(why)) > 20, "a sentence")
         parts(:2) = 0
-        status = dpar_grid_create(6, 2, [30_c_int64_t, 20_c_int64_t], periodic=0, parts=parts, &
-                  cut=cut)
+        grid%ranks = 6
+        grid%cells(:1) = [30, 20]
+        status = dpar_cart_create(grid, parts, cut=cut)
         call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, &
                   "grid_create")
         call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) &
@@ -55,7 +58,7 @@ contains
         status = dpar_mesh_coords(mesh, 5, coord)
         call check(status /= 0 .and. all(coord == [1, 2]), "coordinates")
         call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
-        status = dpar_mesh_transpose(view, mesh, [1, 0])
+        status = dpari_mesh_transpose(view, mesh, [1, 0])
         call check(status == 0 .and. view%axis(0)%size == 3, "transpose")
         call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) &
                   == DPAR_E_DIVIDE, "7 ranks")
@@ -64,7 +67,7 @@ contains
         ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
         call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t, 0) == 0, "split")
         call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
-        status = dpar_split_find(split, 7_c_int64_t, run=run, local=local)
+        status = dpar_split_locate(split, 7_c_int64_t, run=run, local=local)
         call check(status == 2 .and. local == 1 .and. run == 1, "an element")
         call check(dpar_split_owner(split, 9_c_int64_t) == 3, "an owner")
         ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each
@@ -77,18 +80,17 @@ contains
         call check(all(shape_ == [3, 2]) .and. all(offset == [4, 4]), "a local shape")
         call dpar_layout_local(layout, 5, offset=offset)
         call check(all(offset == 4), "an argument left out")
-        stencil = dpar_stencil_edges(DPAR_STENCIL_BOX)
-        call check(stencil%shape == DPAR_STENCIL_BOX .and. stencil%block(0) &
-                  == 1 .and. stencil%width(1) == 1, &
-                   "a large struct that is returned")
         ! two logical axes of 4 and 4 x 4 on a torus of 4 x 4 x 4
-        call check(dpar_torus_assign(torus, 3, [4, 4, 4], 2, [4, 16], 0) == 0, "torus")
+        torus%physical_axes = 3
+        torus%physical(:2) = 4
+        torus%logical_axes = 2
+        torus%logical(:1) = [4, 16]
+        call check(dpar_torus_assign(torus, 0) == 0, "torus")
         call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, &
                   "a table of two indices")
         call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
         call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
         call check(all(physical == [1, 5]), "there and back")
-        call check(dpar_features() >= DPAR_FEATURE_RUN, "features")
         call pictures()
     end subroutine
 
@@ -113,7 +115,7 @@ contains
         call check(product(best%parts(:2)) == 4 .and. best%parts(2) == 1 .and. best%seconds > 0, &
                   "does not cut runs of memory")
         again = best
-        rates = dpar_halo_rates_default()
+        call dpar_halo_rates_init(rates)
         call check(dpar_halo_grid_cost(job, rates, again) == 0 .and. &
                    abs(again%seconds - best%seconds) <= 1e-9 * best%seconds, "its cost")
         call check(dpar_mesh_named(mesh, ["z", "y", "x"], best%parts(:2), DPAR_LAST_FASTEST, 4) &
@@ -124,7 +126,7 @@ contains
         picture%halo = c_loc(halo)
         picture%across = 1
         call dpar_text_init(text, c_loc(svg), int(size(svg), c_size_t))
-        call check(dpar_show_halo_svg(text, picture) == 0, "a picture")
+        call check(dpar_halo_draw(text, picture, DPAR_HALO_SVG) == 0, "a picture")
         call check(dpar_string(c_loc(svg)) /= "" .and. all(svg(:4) == ["<", "s", "v", "g"]), "SVG")
     end subroutine
 
@@ -188,7 +190,9 @@ contains
     subroutine redistribute(world)
         type(c_ptr), intent(in) :: world
         type(dpar_mesh) :: mesh
-        type(dpar_layout) :: columns, rows
+        type(dpar_layout), target :: columns, rows
+        type(dpar_move) :: move
+        integer(c_int64_t) :: bytes
         integer(c_int64_t) :: shape_(2), offset(2), extent(2)
         integer(c_int32_t), allocatable, target :: a(:, :), b(:, :)
         type(dpar_why) :: why
@@ -211,9 +215,16 @@ contains
         call dpar_layout_local(rows, dpar_rank(world), shape_, offset)
         allocate (b(shape_(2), shape_(1)))
         b = -1
-        call check(dpar_redistribute_run(world, columns, rows, c_loc_of(a), c_loc_of(b), &
-                  DPAR_I32, why=why) == 0, &
+        move%type = DPAR_I32
+        move%from = c_loc(columns)
+        move%to = c_loc(rows)
+        move%in = c_loc_of(a)
+        move%out = c_loc_of(b)
+        call check(dpar_move_bytes(world, move, bytes, why) == 0 .and. bytes >= 0, "bytes of a move")
+        call check(dpar_redistribute_run(world, move, why) == 0, &
                    "redistribute " // dpar_string(why))
+        move%type = DPAR_NO_TYPE
+        call check(dpar_redistribute_run(world, move, why) == DPAR_E_ARG, "a type that was left out")
         fine = .true.
         do j = 1, int(shape_(1))
             do i = 1, int(shape_(2))
@@ -256,7 +267,7 @@ contains
         integer :: blank(3) = 1
         logical :: any_
         parts = 0
-        call check(dpar_dims_create(dpar_size(world), 3, parts) == 0, "ranks")
+        call check(dpar_cart_dims(dpar_size(world), 3, parts) == 0, "ranks")
         call check(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0) == 0, "mesh")
         call check(dpar_layout_init(wide%grid, mesh, 3, int(n(3:1:-1), c_int64_t), &
                                     [dpar_shard(0), dpar_shard(1), dpar_shard(2)]) == 0, "layout")
@@ -290,12 +301,13 @@ contains
         end if
         do way = DPAR_HALO_AUTO, DPAR_HALO_MESSAGES
             options%way = way
-            call check(dpar_halo_exchange_bytes(world, field, 2, options, bytes, why) == 0, "bytes")
+            options%field = c_loc(field)
+            options%fields = 2
+            call check(dpar_halo_exchange_bytes(world, options, bytes, why) == 0, "bytes")
             allocate (memory(bytes + 64))
             at = transfer(c_loc(memory), at)
             call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
-                      bytes, world, field, &
-                                               2, options, x, why) == 0, "init: " // &
+                      bytes, world, options, x, why) == 0, "init: " // &
                                                dpar_string(why))
             call fill(a, b, lo, hi, own_lo, own_hi)
             call check(dpar_halo_exchange_begin(x) == 0, "begin")
@@ -385,14 +397,14 @@ program every
     integer :: error
     call MPI_Init(error)
     options%rank_order = 1
-    call check(dpar_mpi_comm(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
+    call check(dpar_mpi_make(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
     ranks = rank_main(world, c_loc(given))
     call check(dpar_comm_close(world) == 0, "close")
     call MPI_Finalize(error)
 #else
     call values()
     call get_command_argument(1, word)
-    call check(dpar_start_find(job, why) == 0, "launcher: " // dpar_string(why))
+    call check(dpar_start_read(job, why) == 0, "launcher: " // dpar_string(why))
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
         ranks = rank_main(world, c_loc(given))

@@ -3,7 +3,9 @@
  * run on every transport, given slots and stepped through. The first bytes of the input choose
  * chains, slices and changes, the rest is the text. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a
  * main that feeds argv[1] fixed pseudo-random mutations of a few seeds. */
-#include "dpar.h"
+#include "dpar_schedule.h"
+
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,24 +28,24 @@ static void *room(int64_t bytes)
 /* What passes blocking passes all; a rank through is -1, the others stand in their lists. */
 static void run_all(const dpar_schedule *s, int32_t k)
 {
-    int64_t bytes = dpar_schedule_run_bytes(s);
+    int64_t bytes = check_run_bytes(s);
     int64_t *stuck = (int64_t *)room(8 * (int64_t)s->ranks);
     void *mem = room(bytes);
     int32_t t, r, blocking = DPAR_OK;
-    for (t = 0; t < DPAR_TRANSPORTS; t++) {
+    for (t = 1; t < DPAR_TRANSPORTS; t++) {
         dpar_why why;
         dpar_status st;
         int stands = 0;
         why.text[0] = 0;
         stuck[0] = -7;
-        st = dpar_schedule_run_check(s, t, k, stuck, mem, bytes, &why);
+        st = check_run(s, t, k, stuck, mem, bytes, &why);
         must(st == DPAR_OK || ((st == DPAR_E_ARG || st == DPAR_E_STUCK) && why.text[0] != 0));
         for (r = 0; r < s->ranks && stuck[0] != -7; r++) {
             must(stuck[r] == -1 || (stuck[r] >= s->begin[r] && stuck[r] < s->begin[r + 1]));
             stands |= stuck[r] >= 0;
         }
         must(stuck[0] == -7 || (stands && st == DPAR_E_STUCK));
-        blocking = t == 0 ? st : blocking;
+        blocking = t == DPAR_TRANSPORT_BLOCKING ? st : blocking;
         must(blocking != DPAR_OK || st == DPAR_OK);
     }
     free(mem);
@@ -58,8 +60,8 @@ static void step_through(const dpar_schedule *s, const dpar_slots *slots,
         dpar_steps steps;
         dpar_task step;
         int n, k;
-        dpar_steps_begin(&steps, s, slots, r);
-        while ((n = dpar_schedule_next(&steps, &step)) > 0) {
+        for (n = dpar_steps_first(&steps, s, slots, r, &step); n > 0;
+             n = dpar_steps_next(&steps, &step)) {
             for (k = 0; k < n; k++) {
                 const dpar_slots *x = &step.slots[k];
                 must(x->receive == DPAR_NO_SLOT || x->receive < counts[r].receive);
@@ -73,15 +75,15 @@ static void step_through(const dpar_schedule *s, const dpar_slots *slots,
 
 static void check_all(const dpar_schedule *s, int32_t k)
 {
-    int64_t bytes = dpar_schedule_check_bytes(s), n = s->begin[s->ranks];
+    int64_t bytes = check_list_bytes(s), n = s->begin[s->ranks];
     void *mem = room(bytes);
     dpar_why why;
     dpar_status tagged, strict;
     why.text[0] = 0;
-    strict = dpar_schedule_check(s, 0, mem, bytes, &why);
+    strict = check_list(s, 0, mem, bytes, &why);
     must(strict == DPAR_OK ||
          ((strict == DPAR_E_ARG || strict == DPAR_E_STUCK) && why.text[0] != 0));
-    tagged = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, NULL);
+    tagged = check_list(s, DPAR_CHECK_TAGGED, mem, bytes, NULL);
     must(strict != DPAR_OK || tagged == DPAR_OK);
     free(mem);
     run_all(s, k);
@@ -90,7 +92,7 @@ static void check_all(const dpar_schedule *s, int32_t k)
         dpar_slot_counts *counts = (dpar_slot_counts *)room(s->ranks * (int64_t)sizeof *counts);
         bytes = dpar_schedule_slots_bytes(s);
         mem = room(bytes);
-        must(dpar_schedule_slots(s, k - 1, slots, counts, mem, bytes, NULL) == tagged);
+        must(give_slots(s, k - 1, slots, counts, mem, bytes, NULL) == tagged);
         if (tagged == DPAR_OK) {
             step_through(s, slots, counts);
         }
@@ -115,12 +117,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 8) {
         return 0;
     }
-    bytes = dpar_schedule_read_bytes(text, size - 8, NULL);
+    bytes = read_csv_bytes(text, size - 8, NULL);
     if (bytes < 0) {
         return 0;
     }
     mem = room(bytes);
-    if (dpar_schedule_read(&s, text, size - 8, data[0] % 5, mem, bytes, NULL) == DPAR_OK) {
+    if (read_csv(&s, text, size - 8, data[0] % 5, mem, bytes, NULL) == DPAR_OK) {
         s.slices = 1 + data[1] % 3;
         n = s.begin[s.ranks];
         if (data[2] % 4 == 1 && n > 0) { /* two bytes of the actions, anything at all */

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the machine reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
  * fixed pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include "texts.h"
+#include "plan_calls.h"
 
 static void one(const char *text, size_t size)
 {
     dpar_cluster c;
     dpar_why why;
     why.text[0] = 0;
-    if (dpar_cluster_parse(&c, text, size, &why) == DPAR_OK) {
-        int32_t gpus = dpar_cluster_gpus(&c), stride, kind;
+    if (dpar_cluster_read(&c, text, size, &why) == DPAR_OK) {
+        int32_t gpus = dpari_cluster_gpus(&c), stride, kind;
         for (stride = 1; stride < 20; stride *= 3) {
-            dpar_group g = dpar_group_place(&c, gpus, stride);
+            dpar_group g = group_of(&c, gpus, stride);
             for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
                 dpar_collective_cost cost;
-                dpar_collective_cost_of(&c, &g, kind, 1e6, &cost);
+                dpar_collective_predict(&c, &g, kind, 1e6, &cost);
                 if (!(cost.seconds >= 0.0 && cost.seconds < 1e30)) {
                     abort(); /* what is accepted must be usable */
                 }
             }
         }
-        if (dpar_cluster_check(&c, &why) != DPAR_OK ||
-            dpar_cluster_resize(&c, gpus, &why) != DPAR_OK || dpar_cluster_gpus(&c) != gpus) {
+        if (dpari_cluster_check(&c, &why) != DPAR_OK ||
+            dpar_cluster_resize(&c, gpus, &why) != DPAR_OK || dpari_cluster_gpus(&c) != gpus) {
             abort();
         }
     } else if (why.text[0] == 0) {

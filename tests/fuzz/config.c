@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the config.json reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
  * argv[1] fixed pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include "texts.h"
 
@@ -13,7 +13,7 @@ static void one(const char *text, size_t size)
     memset(&m, 7, sizeof m);
     memset(&before, 7, sizeof before);
     why.text[0] = 0;
-    if (dpar_model_read_config(&m, text, size, &why) != DPAR_OK) {
+    if (dpari_model_config(&m, text, size, &why) != DPAR_OK) {
         if (why.text[0] == 0 || memcmp(&m, &before, sizeof m) != 0) {
             abort(); /* a refusal says why and changes nothing */
         }
@@ -23,7 +23,7 @@ static void one(const char *text, size_t size)
         m.shared_ffn < 0 || memchr(m.name, 0, sizeof m.name) == NULL) {
         abort();
     }
-    if (dpar_workload_build(&w, &m, 0, &why) == DPAR_OK && !(w.params > 0.0)) {
+    if (dpar_workload_init(&w, &m, 0, &why) == DPAR_OK && !(w.params > 0.0)) {
         abort();
     }
 }

@@ -34,13 +34,12 @@ static int64_t take_large(bytes *b)
 
 static int large_mesh(bytes *b, dpar_mesh *m)
 {
-    static const char *const names[] = {"a", "b", "c"};
     static const int32_t some[] = {1, 2, 3, 1000, 46341, 1 << 20, INT32_MAX, 0};
     int32_t size[3], axes = 1 + take(b, 3), i;
     for (i = 0; i < axes; i++) {
         size[i] = some[take(b, 8)];
     }
-    return dpar_mesh_init(m, axes, names, size, take(b, 2), 0, NULL) == DPAR_OK;
+    return dpar_mesh_init(m, axis_names(axes), size, take(b, 2), 0, NULL) == DPAR_OK;
 }
 
 static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t dims,
@@ -55,7 +54,7 @@ static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t di
                                : dpar_shard_by(take(b, 4) - 1, take(b, DPAR_SPLITS), take_large(b));
         p[i].source = take(b, 3);
     }
-    st = dpar_layout_init(l, m, dims, extent, p, NULL, &why);
+    st = dpar_layout_init(l, m, dims, extent, p, &why);
     must(st == DPAR_OK || why.text[0] != 0);
     return st == DPAR_OK;
 }
@@ -73,14 +72,14 @@ static void check_dim(const dpar_layout *l, int32_t rank, int32_t d, int64_t i)
         must((g >= 0) == (local >= 0 && local < shape[d]));
         if (g >= 0) {
             must(g < l->extent[d] && run > 0 && run <= shape[d] - local);
-            must(dpar_layout_before(l, rank, d, g) == local);
+            must(dpari_layout_before(l, rank, d, g) == local);
             memcpy(found, coord, sizeof found);
-            must(dpar_layout_find(l, d, g, found, &local, &run));
+            must(dpar_layout_locate(l, d, g, found, &local, &run));
             must(memcmp(found, coord, (size_t)l->mesh.axes * sizeof found[0]) == 0);
         }
     }
-    must(dpar_layout_before(l, rank, d, INT64_MAX) == shape[d]);
-    must(dpar_layout_before(l, rank, d, INT64_MIN) == 0);
+    must(dpari_layout_before(l, rank, d, INT64_MAX) == shape[d]);
+    must(dpari_layout_before(l, rank, d, INT64_MIN) == 0);
 }
 
 static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, int direction,
@@ -89,14 +88,13 @@ static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, i
     static dpar_transfers w;
     dpar_transfer t;
     int n;
-    if (dpar_transfers_begin(&w, from, to, rank, direction, node, NULL) != DPAR_OK ||
-        (direction == DPAR_SENDS && dpar_layout_copies(from) > 1)) {
+    if (dpar_transfers_first(&w, from, to, rank, direction, node) != DPAR_OK ||
+        (direction == DPAR_SENDS && dpari_layout_copies(from) > 1)) {
         return; /* a sender passes over the boxes of its copies: that may take long */
     }
     for (n = 0; n < 40 && dpar_transfers_next(&w, &t); n++) {
         must(t.peer >= 0 && dpar_transfer_volume(&t) != 0);
     }
-    (void)dpar_redistribute_peak(from, to, rank);
 }
 
 static void window_of(bytes *b, dpar_window *v)
@@ -153,7 +151,7 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
         }
         h.outputs = take(b, 2) ? &outputs : NULL;
     }
-    if (dpar_halo_begin(&w, &h, rank, direction, take(b, 4), NULL) != DPAR_OK) {
+    if (dpar_halo_first(&w, &h, rank, direction, take(b, 4), NULL) != DPAR_OK) {
         return;
     }
     for (n = 0; n < 40 && dpar_halo_next(&w, &t); n++) {
@@ -170,7 +168,7 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
     (void)dpar_halo_compact(&h, rank);
     (void)dpar_halo_core(&h, rank, &box);
     for (n = 0; n < 7; n++) {
-        (void)dpar_halo_rim(&h, rank, n, &box);
+        (void)dpar_halo_boundary(&h, rank, n, &box);
     }
 }
 
@@ -179,30 +177,39 @@ static void small_ones(bytes *b)
     int64_t out, lo, hi, at = take_large(b), end = take_large(b), extent[3];
     dpar_window v;
     dpar_sampler s;
-    dpar_permutation p;
     dpar_box box;
     int n;
     window_of(b, &v);
     if (dpar_window_outputs(&v, (lo = take_large(b)), &out, NULL) == DPAR_OK) {
         int64_t first = 0, last = out, a;
         must(out > 0 && (v.kind != DPAR_WINDOW_CONVOLUTION ||
-                         (dpar_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
-        must(dpar_window_check(&v, lo, out, NULL) == DPAR_OK);
-        if (dpar_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
+                         (dpari_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
+        must(dpari_window_check(&v, lo, out, NULL) == DPAR_OK);
+        if (dpari_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
             must(hi > a && (v.kind == DPAR_WINDOW_CONVOLUTION || (a >= 0 && hi <= lo)));
         }
-        dpar_window_whole(&v, lo, out, lo / 3, lo / 2, &first, &last);
+        dpari_window_whole(&v, lo, out, lo / 3, lo / 2, &first, &last);
         must(first >= 0 && last >= first && last <= out);
     }
-    if (dpar_sampler_init(&s, take(b, 4), take_large(b), (int32_t)(take_large(b) % INT32_MAX),
-                          take_large(b), take_large(b), NULL) == DPAR_OK) {
+    memset(&s, 0, sizeof s);
+    s.rest = take(b, 4);
+    s.count = take_large(b);
+    s.ranks = (int32_t)(take_large(b) % INT32_MAX);
+    s.run = take_large(b);
+    s.first = take_large(b);
+    s.shuffle = take(b, 2);
+    if (dpar_sampler_init(&s, NULL) == DPAR_OK) {
         out = dpar_sampler_size(&s, s.ranks - 1);
         must(dpar_sampler_at(&s, s.ranks - 1, out) == -1);
         must(out == 0 || dpar_sampler_at(&s, s.ranks - 1, out - 1) < s.count);
         (void)dpar_sampler_consumed(&s, dpar_sampler_common(&s));
     }
-    if (dpar_permutation_init(&p, take_large(b), 1, 2, NULL) == DPAR_OK && p.count > 0) {
-        must(dpar_permutation_find(&p, dpar_permutation_at(&p, p.count - 1)) == p.count - 1);
+    s.count = take_large(b);
+    s.ranks = s.shuffle = 1;
+    s.run = s.first = 0;
+    if (dpar_sampler_init(&s, NULL) == DPAR_OK && s.count > 0) {
+        int64_t v = dpari_permutation_walk(&s, s.count - 1, 0);
+        must(dpari_permutation_walk(&s, v, 1) == s.count - 1);
     }
     extent[0] = 1 + take(b, 3);
     extent[1] = INT64_C(1) << take(b, 30);
@@ -210,7 +217,7 @@ static void small_ones(bytes *b)
     out = extent[0] * extent[1] * extent[2];
     at = at < 0 ? 0 : at % out;
     end = end < 0 ? 0 : end % (out + 1);
-    for (n = 0; dpar_flat_next_box(3, extent, &at, end, &box); n++) {
+    for (n = 0; dpar_flat_next(3, extent, &at, end, &box); n++) {
         must(n < 5 && dpar_box_volume(&box) > 0);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the JSON reader against a second, recursive recogniser of RFC 8259. libFuzzer's entry, and
  * with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include "texts.h"
 
@@ -129,22 +129,22 @@ static void must(int condition)
 
 static void one(const char *text, size_t size)
 {
-    dpar_json j, before;
-    dpar_json_item item;
+    dpari_json j, before;
+    dpari_json_item item;
     dpar_why why, again;
     dpar_status st;
     long depth = 0;
-    dpar_json_init(&j, text, size);
-    while ((st = dpar_json_next(&j, &item, &why)) == DPAR_OK && item.kind != DPAR_JSON_END) {
+    dpari_json_init(&j, text, size);
+    while ((st = dpari_json_next(&j, &item, &why)) == DPAR_OK && item.kind != DPARI_JSON_END) {
         must(j.at <= size);
-        depth -= item.kind == DPAR_JSON_OBJECT_END || item.kind == DPAR_JSON_ARRAY_END;
+        depth -= item.kind == DPARI_JSON_OBJECT_END || item.kind == DPARI_JSON_ARRAY_END;
         must(item.depth == depth && depth >= 0 && depth < 65);
-        depth += item.kind == DPAR_JSON_OBJECT || item.kind == DPAR_JSON_ARRAY;
+        depth += item.kind == DPARI_JSON_OBJECT || item.kind == DPARI_JSON_ARRAY;
         if (item.key != NULL) {
             must(item.key > text && item.key + item.key_length < text + size &&
                  item.key[item.key_length] == '"');
         }
-        if (item.kind == DPAR_JSON_STRING) {
+        if (item.kind == DPARI_JSON_STRING) {
             must(item.string > text && item.string + item.length < text + size &&
                  item.string[item.length] == '"');
         }
@@ -153,7 +153,7 @@ static void one(const char *text, size_t size)
     must((st == DPAR_OK) == is_json(text, size));
     if (st != DPAR_OK) { /* the reader stays where it is, and says the same again */
         before = j;
-        must(dpar_json_next(&j, &item, &again) == st && strcmp(again.text, why.text) == 0 &&
+        must(dpari_json_next(&j, &item, &again) == st && strcmp(again.text, why.text) == 0 &&
              memcmp(&before, &j, sizeof j) == 0 && memcmp(why.text, "JSON, line ", 11) == 0);
     } else {
         must(depth == 0);

@@ -26,15 +26,15 @@ static void check_rank(const dpar_layout *l, int rank)
         must(dpar_layout_global(l, rank, d, n, &run) == -1);
         for (i = 0, k = 0; i < l->extent[d]; i++) {
             int here = k < n && list[k] == i;
-            must(dpar_layout_before(l, rank, d, i) == k);
+            must(dpari_layout_before(l, rank, d, i) == k);
             memcpy(found, coord, sizeof found);
-            must(dpar_layout_find(l, d, i, found, &local, &run));
+            must(dpar_layout_locate(l, d, i, found, &local, &run));
             must((memcmp(found, coord, (size_t)l->mesh.axes * sizeof found[0]) == 0) == here);
             if (here) {
                 must(local == k && dpar_layout_global(l, rank, d, k, NULL) == i);
                 for (k++; run > 1; run--, k++, i++) {
                     must(k < n && list[k] == i + 1);
-                    must(dpar_layout_before(l, rank, d, i + 1) == k);
+                    must(dpari_layout_before(l, rank, d, i + 1) == k);
                 }
                 must(k == n || list[k] != i + 1);
             }
@@ -49,9 +49,9 @@ static void check_boxes(const dpar_layout *l, int rank)
     int64_t elements = 0, at[DPAR_MAX_DIMS];
     int d;
     memset(&cursor, 0, sizeof cursor);
-    while (dpar_layout_next_box(l, rank, &cursor, &box, at)) {
+    while (dpar_layout_next(l, rank, &cursor, &box, at)) {
         for (d = 0; d < l->dims; d++) {
-            must(dpar_layout_before(l, rank, d, box.lo[d]) == at[d]);
+            must(dpari_layout_before(l, rank, d, box.lo[d]) == at[d]);
         }
         elements += dpar_box_volume(&box);
     }

@@ -3,6 +3,8 @@
 #ifndef DPAR_LAYOUT_BYTES_H
 #define DPAR_LAYOUT_BYTES_H
 
+#include "../axes.h"
+
 typedef struct bytes {
     const uint8_t *data;
     size_t left;
@@ -26,14 +28,13 @@ static int take(bytes *b, int below)
 
 static DPARI_UNUSED dpar_mesh take_mesh(bytes *b, int most)
 {
-    static const char *const names[] = {"a", "b", "c", "d"};
     int32_t size[4], axes = take(b, 5), i;
     dpar_mesh m;
     for (i = 0; i < axes; i++) {
         size[i] = 1 + take(b, most < 5 ? most : 5);
         most /= size[i];
     }
-    must(dpar_mesh_init(&m, axes, names, size, take(b, 2), 0, NULL) == DPAR_OK);
+    must(dpar_mesh_init(&m, axis_names(axes), size, take(b, 2), 0, NULL) == DPAR_OK);
     m.offset = take(b, 4);
     return m;
 }
@@ -79,7 +80,8 @@ static DPARI_UNUSED dpar_status take_layout(bytes *b, dpar_layout *l, const dpar
         order[i] = order[k];
         order[k] = swap;
     }
-    st = dpar_layout_init(l, mesh, dims, extent, p, order, &why);
+    cut_in(p, mesh->axes, order);
+    st = dpar_layout_init(l, mesh, dims, extent, p, &why);
     must(st == DPAR_OK || why.text[0] != 0);
     return st;
 }

@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the model and strategy readers, and prices what they accept. libFuzzer's entry, and with
  * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_cost.h"
 
 #include "texts.h"
+#include "plan_calls.h"
 
 static void one(const char *text, size_t size)
 {
     static dpar_workload w;
     dpar_model m, before;
-    dpar_strategy s = dpar_strategy_default();
+    dpar_strategy s = plain_strategy();
     dpar_cluster c;
     dpar_job job;
     dpar_plan plan;
     dpar_why why;
     uint32_t named;
-    (void)dpar_strategy_parse(&s, text, size, &named, &why);
+    (void)dpar_strategy_read(&s, text, size, &named, &why);
     memset(&m, 7, sizeof m);
     memset(&before, 7, sizeof before);
     why.text[0] = 0;
-    if (dpar_model_parse(&m, text, size, &why) != DPAR_OK) {
+    if (dpar_model_read(&m, text, size, &why) != DPAR_OK) {
         if (why.text[0] == 0 || memcmp(&m, &before, sizeof m) != 0) {
             abort(); /* a refusal says why and changes nothing */
         }
         return;
     }
     if (memchr(m.name, 0, sizeof m.name) == NULL ||
-        dpar_workload_build(&w, &m, 0, &why) != DPAR_OK ||
-        dpar_cluster_parse(&c, "1x8:h100-80", 11, &why) != DPAR_OK) {
+        dpar_workload_init(&w, &m, 0, &why) != DPAR_OK ||
+        dpar_cluster_read(&c, "1x8:h100-80", 11, &why) != DPAR_OK) {
         return;
     }
     job.work = &w;
     job.cluster = &c;
     (void)dpar_recipe_find(&job.recipe, "megatron", &why);
-    s = dpar_strategy_default();
+    s = plain_strategy();
     s.dp = 8;
-    if (dpar_plan_of(&job, &s, 0, &plan, NULL, &why) == DPAR_OK && !(plan.step.total > 0.0)) {
+    if (dpar_plan_price(&job, &s, 0, &plan, NULL, &why) == DPAR_OK && !(plan.step.total > 0.0)) {
         abort();
     }
 }

@@ -44,7 +44,7 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int per_node
     dpar_transfer t;
     int rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        must(dpar_transfers_begin(&w, from, to, rank, direction, per_node, NULL) == DPAR_OK);
+        must(dpar_transfers_first(&w, from, to, rank, direction, per_node) == DPAR_OK);
         while (dpar_transfers_next(&w, &t)) {
             must(n < LISTS && t.peer >= 0 && t.peer < RANKS);
             list[n].from = direction == DPAR_SENDS ? rank : t.peer;
@@ -102,14 +102,14 @@ static void check_times(const world *from, const world *to)
         times *= from->l->axis[i].kind == DPAR_PARTIAL && !stays ? from->l->mesh.axis[i].size : 1;
     }
     for (rank = 0; rank < RANKS; rank++) {
-        int a, b, c, takes = dpar_mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
+        int a, b, c, takes = mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
         if (to->l->mesh.axes == 0) {
             takes = rank == to->l->mesh.offset;
         }
         for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 takes it */
             int begins = to->l->axis[i].kind == DPAR_PARTIAL &&
                          !(i < from->l->mesh.axes && from->l->axis[i].kind == DPAR_PARTIAL);
-            takes = takes && !(begins && dpar_mesh_coord(&to->l->mesh, rank, i) > 0);
+            takes = takes && !(begins && mesh_coord(&to->l->mesh, rank, i) > 0);
         }
         for (a = 0; a < (to->l->dims > 0 ? to->n[rank][0] : 1); a++) {
             for (b = 0; b < (to->l->dims > 1 ? to->n[rank][1] : 1); b++) {

@@ -4,11 +4,12 @@
  * pairs each SEND with a RECV in the same order on both ranks; sinking keeps the order within a
  * class. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
  * pseudo-random mutations of the seeds. */
-#include "dpar.h"
+#include "dpar_schedule.h"
 
 #include <stdio.h>
 
 #include "texts.h"
+#include "schedule_calls.h"
 
 enum { MOST = 1 << 20 };
 
@@ -108,16 +109,16 @@ static void check_mirrored(const dpar_schedule *s)
 static void check_sinks(const dpar_schedule *s, int lowered)
 {
     int c;
-    for (c = 0; c < DPAR_SINK_CLASSES; c++) {
+    for (c = 0; c < DPAR_CHANNELS; c++) {
         dpar_schedule out;
-        int64_t bytes = dpar_schedule_sink_bytes(s, NULL);
+        int64_t bytes = late_recv_bytes(s, NULL);
         void *mem = get(bytes);
         if (mem == NULL) {
             return;
         }
-        must(dpar_schedule_sink(&out, s, c, mem, bytes, NULL) == DPAR_OK);
+        must(late_recv(&out, s, c, mem, bytes, NULL) == DPAR_OK);
         check_same_computations(s, &out);
-        if (lowered && c != DPAR_SINK_EDGE) {
+        if (lowered && c != DPAR_CHANNEL_EDGE) {
             check_mirrored(&out);
         }
         free(mem);
@@ -127,11 +128,11 @@ static void check_sinks(const dpar_schedule *s, int lowered)
 static void check_merge(const dpar_schedule *s)
 {
     dpar_schedule once, twice;
-    int64_t bytes = dpar_schedule_merge_bytes(s, NULL);
+    int64_t bytes = merge_list_bytes(s, NULL);
     void *mem = get(bytes), *more = get(bytes);
     if (mem != NULL && more != NULL) {
-        must(dpar_schedule_merge(&once, s, mem, bytes, NULL) == DPAR_OK);
-        must(dpar_schedule_merge(&twice, &once, more, bytes, NULL) == DPAR_OK);
+        must(merge_list(&once, s, mem, bytes, NULL) == DPAR_OK);
+        must(merge_list(&twice, &once, more, bytes, NULL) == DPAR_OK);
         must(twice.begin[s->ranks] <= once.begin[s->ranks]);
         must(once.begin[s->ranks] <= s->begin[s->ranks]);
     }
@@ -178,15 +179,15 @@ static void check_text(const char *text, size_t n)
 {
     dpar_schedule s, again;
     dpar_text t;
-    int64_t bytes = dpar_schedule_read_bytes(text, n, NULL);
+    int64_t bytes = read_csv_bytes(text, n, NULL);
     void *mem = get(bytes), *more = get(bytes);
     char *written = (char *)malloc(4 * n + 64);
     if (mem != NULL && more != NULL && written != NULL &&
-        dpar_schedule_read(&s, text, n, 0, mem, bytes, NULL) == DPAR_OK) {
+        read_csv(&s, text, n, 0, mem, bytes, NULL) == DPAR_OK) {
         dpar_text_init(&t, written, 4 * n + 64);
         dpar_schedule_write(&s, "\n", &t);
         must(t.used < 4 * n + 64);
-        must(dpar_schedule_read(&again, written, t.used, 0, more, bytes, NULL) == DPAR_OK);
+        must(read_csv(&again, written, t.used, 0, more, bytes, NULL) == DPAR_OK);
         must(memcmp(mem, more, (size_t)bytes) == 0 && again.micros == s.micros);
         if (s.ranks < 100) {
             check_passes(&s);
@@ -211,7 +212,7 @@ static void check_actions(const uint8_t *data, size_t n)
     bytes = dpar_schedule_bytes(1 + data[0] % 5, 1 + data[1] % 6, count);
     mem = get(bytes);
     if (mem == NULL ||
-        dpar_schedule_lay(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {
+        dpar_schedule_init(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {
         return;
     }
     s.micros = data[2] % 8;

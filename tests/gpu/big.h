@@ -115,17 +115,19 @@ static row_of big_rows(int64_t have, int64_t twins)
     return [have, twins](int64_t i) { return big_row(i, have, twins); };
 }
 
-/* What is in the device's memory, chunk by chunk. */
+/* What is in the device's memory, chunk by chunk, as doubles. */
 static void big_chunks(const void *base, int64_t count, int32_t type,
-                       const std::function<void(const void *chunk, int64_t n)> &each)
+                       const std::function<void(const double *chunk, int64_t n)> &each)
 {
-    const int64_t most = 1 << 24, width = dpar_type_bytes(type);
+    const int64_t most = 1 << 20, width = dpar_type_bytes(type);
     std::vector<unsigned char> chunk((size_t)(std::min(count, most) * width));
+    std::vector<double> wide((size_t)std::min(count, most));
     for (int64_t i = 0; i < count; i += most) {
         const int64_t n = std::min(most, count - i);
         CHECK(cudaMemcpy(chunk.data(), (const unsigned char *)base + i * width, (size_t)(n * width),
                          cudaMemcpyDeviceToHost) == cudaSuccess);
-        each(chunk.data(), n);
+        read_all(chunk.data(), n, type, wide.data());
+        each(wide.data(), n);
     }
 }
 
@@ -173,9 +175,9 @@ static void big_squares(int64_t n)
     q.count = n;
     q.type = DPAR_BF16;
     CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
-    big_chunks(q.in, n, DPAR_BF16, [&](const void *chunk, int64_t m) {
+    big_chunks(q.in, n, DPAR_BF16, [&](const double *chunk, int64_t m) {
         for (int64_t i = 0; i < m; i++) {
-            const double v = read_at(chunk, i, DPAR_BF16);
+            const double v = chunk[i];
             sum += v * v; /* multiples of 2^-12, below 2^33: exact */
         }
     });
@@ -527,9 +529,9 @@ static void big_moments_of(int64_t n, int64_t planes, int64_t gap)
         double sum = 0.0, squares = 0.0; /* multiples of 2^-12: exact */
         for (int64_t plane = set * per; plane < (set + 1) * per; plane++) {
             big_chunks((const uint16_t *)m.x + plane * m.step, points, DPAR_BF16,
-                       [&](const void *chunk, int64_t some) {
+                       [&](const double *chunk, int64_t some) {
                            for (int64_t i = 0; i < some; i++) {
-                               const double v = read_at(chunk, i, DPAR_BF16);
+                               const double v = chunk[i];
                                sum += v;
                                squares += v * v;
                            }
@@ -556,8 +558,9 @@ enum { BIG_ROW = 1000, BIG_STEP = 1001 };
  */
 static void big_norm_sums(const dpar_mem_norm *m, int64_t rows)
 {
-    const int64_t most = 16384;
+    const int64_t most = 1024;
     std::vector<double> made((size_t)(2 * m->planes)), saved(made.size());
+    std::vector<double> wide_x((size_t)(most * BIG_ROW)), wide_dy((size_t)(most * BIG_STEP));
     const int64_t width = dpar_type_bytes(m->type);
     bytes_of x((size_t)(most * BIG_ROW * width)), dy((size_t)(most * BIG_STEP * width));
     const size_t bytes = made.size() * 8;
@@ -573,10 +576,12 @@ static void big_norm_sums(const dpar_mem_norm *m, int64_t rows)
             CHECK(cudaMemcpy(dy.data(), (const unsigned char *)m->dy.data + at * BIG_STEP * width,
                              (size_t)(n * BIG_STEP * width),
                              cudaMemcpyDeviceToHost) == cudaSuccess);
+            read_all(x.data(), n * BIG_ROW, m->type, wide_x.data());
+            read_all(dy.data(), n * BIG_STEP, m->type, wide_dy.data());
             for (int64_t i = 0; i < n * BIG_ROW; i++) {
-                const double g = read_at(dy.data(), i / BIG_ROW * BIG_STEP + i % BIG_ROW, m->type);
+                const double g = wide_dy[(size_t)(i / BIG_ROW * BIG_STEP + i % BIG_ROW)];
                 of_dy += g;
-                of_both += g * (read_at(x.data(), i, m->type) - mean);
+                of_both += g * (wide_x[(size_t)i] - mean);
             }
         }
         CHECK(made[(size_t)(2 * plane)] == of_dy && of_dy != 0.0);

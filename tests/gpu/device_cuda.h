@@ -150,7 +150,7 @@ static dpar_comm *device_take(dpar_comm *c)
     o.stream = the_device.stream;
     o.mem = &the_device.table;
     o.timeout_s = 60.0;
-    CHECK_INT(dpar_nccl_comm(c, &o, &made, &why), DPAR_OK);
+    CHECK_INT(dpar_nccl_make(c, &o, &made, &why), DPAR_OK);
     if (made == NULL) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
         exit(1);

@@ -4,7 +4,7 @@
 #include "nccl.h"
 
 #define CHECK_THREADS
-#include "dpar.h"
+#include "dpar_comm.h"
 
 #include "apart.h"
 
@@ -378,6 +378,48 @@ static void two_comms(dpar_comm *c)
     }
     OK(cudaStreamSynchronize(s));
     OK(cudaStreamSynchronize(t));
+}
+
+// Rank 0 gives two and takes one, in a group; rank 1 gives its one when it has both. The library's
+// first batch has rank 0's first message and rank 1's.
+static void in_batches(dpar_comm *c)
+{
+    const int me = c->rank;
+    ncclComm_t nccl = join(c);
+    cudaStream_t s = new_stream();
+    int *x = device<int>(4);
+    for (int k = 0; k < 4; k++) {
+        put(x + k, 10 * me + k, s);
+    }
+    OK(ncclGroupStart());
+    for (int k = 0; k < 2; k++) {
+        OK(me == 0 ? ncclSend(x + k, 1, ncclInt32, 1, nccl, s)
+                   : ncclRecv(x + k, 1, ncclInt32, 0, nccl, s));
+    }
+    if (me == 1) {
+        OK(ncclGroupEnd());
+        OK(ncclSend(x + 2, 1, ncclInt32, 0, nccl, s));
+    } else {
+        OK(ncclRecv(x + 2, 1, ncclInt32, 1, nccl, s));
+        OK(ncclGroupEnd());
+    }
+    CHECK_INT(got(x + 1, s), 1);
+    CHECK_INT(got(x + 2, s), 12);
+    OK(cudaStreamSynchronize(s));
+    OK(ncclCommDestroy(nccl));
+}
+
+static void test_strict()
+{
+    RANKS(2, 1, in_batches(c));
+    for (const char *how : {"1", "2"}) {
+        setenv("FAKE_NCCL_STRICT", how, 1);
+        forever(in_batches, "ncclRecv from");
+        for (int n = 1; n <= 4; n++) {
+            RANKS(n, n, groups(c)); // the same messages on both sides: nothing waits
+        }
+    }
+    unsetenv("FAKE_NCCL_STRICT");
 }
 
 // ---- ends ----
@@ -787,6 +829,7 @@ int main()
     RANKS(2, 1, operations(c, 40));
     forever(two_comms, "ncclAllReduce from");
     unsetenv("FAKE_NCCL_SERIAL");
+    test_strict();
     for (const int s : {0, 1, 2, 3, 21}) {
         RANKS(2, s, abort_it(c));
         RANKS(4, s, splits(c));

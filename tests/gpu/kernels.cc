@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* kernels: each operation of dpar_cuda.h's tables against the host's (dpar_mem_host and
- * dpar_mem_host_layers, which tests/unit/mem.c and layers.c compare with scalar loops), on random
+ * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops), on random
  * numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs between
  * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last
  * place of f64, or f32 where results are that. Then index math past 2^31 as pure functions, errors,
@@ -13,7 +13,8 @@
  * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
-#define DPAR_NO_SHOW
+#include "dpar_cost.h"
+#include "dpar_train.h"
 #include "dpar_cuda.h"
 
 #include "check.h"
@@ -1683,7 +1684,7 @@ static void test_measure(void)
     const int64_t n = dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, text, sizeof text);
     CHECK_INT(n, (int64_t)strlen(text));
     snprintf(all, sizeof all, "1x8:h200\n%s", text);
-    CHECK_INT(dpar_cluster_parse(&cluster, all, strlen(all), &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&cluster, all, strlen(all), &why), DPAR_OK);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_HBM], 4.3 / 4.8, 1e-3);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_GEMM], 7.8 / 9.9, 1e-3);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_LAUNCH_S], 3e-6, 1e-3);

@@ -5,6 +5,18 @@
 
 #include "../check.h"
 
+/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM where
+ * there is none. */
+static dpar_status nccl_version(int32_t *version, dpar_why *why)
+{
+    dpari_nccl_api api;
+    dpar_status status = dpari_nccl_load(&api, why);
+    if (status >= 0) {
+        *version = api.version;
+    }
+    return status;
+}
+
 static int each(dpar_comm *c, void *arg)
 {
     dpar_comm *nccl = NULL;
@@ -13,7 +25,7 @@ static int each(dpar_comm *c, void *arg)
     (void)arg;
     why.text[0] = 0;
     (void)cudaSetDevice(c->rank);
-    st = dpar_nccl_comm(c, NULL, &nccl, &why);
+    st = dpar_nccl_make(c, NULL, &nccl, &why);
     CHECK((st == DPAR_OK && nccl != NULL) || (st < 0 && nccl == NULL && why.text[0] != 0));
     if (c->rank == 0) {
         printf("two ranks: %s\n", st < 0 ? why.text : "a device each");
@@ -28,7 +40,7 @@ int main(void)
     dpar_why why;
     dpar_options o;
     why.text[0] = 0;
-    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    CHECK_INT(nccl_version(&version, &why), DPAR_OK);
     CHECK(version >= 21800 && version >= NCCL_VERSION_CODE / 100 * 100);
     printf("NCCL %d, header %d %s\n", (int)version, NCCL_VERSION_CODE, why.text);
     memset(&o, 0, sizeof o);

@@ -3,7 +3,7 @@
 # Leaves out, one by one, each event record, each wait of a stream or of the host for an event, each
 # wait for a stream and each question whether an event has come in dpar_nccl.h and dpar_cuda.h: a test
 # over the stand-ins must fail each time. With `waits`: what those do for each wait that stands in a
-# strategy (dpar.h: for a message, a collective or the device's work). No compiler is needed for that:
+# strategy (for a message, a collective or the device's work). No compiler is needed for that:
 # the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
 # tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
 #     tests/gpu/mutate_events.sh          all places of both headers; the first test that tells ends each
@@ -23,19 +23,19 @@ calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchr
 places=$(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)
 # Waits of strategies, and what is left out of each: the compute stream's wait for the operation, the
 # host's for the compute stream. (void): where something failed already.
-waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))' dpar.h |
-    grep -v -E 'DPARI?_API|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1 | sed 's/^/dpar.h:/')
+waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
+    dpar_spatial.h | grep -v -E 'DPARI?_(API|DOOR)|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1,2)
 line_of() { awk -v begins="$2" -v holds="$3" 'index($0, begins) == 1 && /\)$/ { f = 1 } f && index($0, holds) { print FILENAME ":" NR; exit }' "$1"; }
 stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStreamWaitEvent)
 host_waits=$(line_of dpar_cuda.h 'static dpar_status dpari_cuda_wait(' cudaStreamSynchronize)
 [ -n "$stream_waits" ] && [ -n "$host_waits" ] || { echo 'dpari_nccl_wait or dpari_cuda_wait: not found'; exit 1; }
 
-# The file of src that a line of dpar.h is of, without folder and .c
-file_of() { awk -v line="$1" '/^\/\* ==== / { name = $3 } NR == line { gsub(/.*\/|\.c/, "", name); print name; exit }' dpar.h; }
+# The file of src that a line of a header is of, without folder and .c: header line
+file_of() { awk -v line="$2" '/^\/\* ==== / { name = $3 } NR == line { gsub(/.*\/|\.c/, "", name); print name; exit }' "$1"; }
 # seed and command, what tells most first
 tests_of() {
-    case $1 in dpar.h*)
-        name=$(file_of "${1#*:}")
+    case $1 in dpar_comm.h* | dpar_halo.h* | dpar_train.h* | dpar_spatial.h*)
+        name=$(file_of "${1%:*}" "${1#*:}")
         [ ! -x "$bin/$name" ] || echo "0 $name processes 2"
         ;;
     esac
@@ -73,7 +73,7 @@ one() {
     text=$(sed -n "${line}s/^ *//p" "$file")
     tag=$(echo "$place" | tr ':.' '__')
     export FAKE_CUDA_DROP="$place" FAKE_CUDA_DROPPED="$work/dropped_$tag"
-    case $file in dpar.h) export FAKE_CUDA_WITHIN="$place" FAKE_CUDA_DROP="$stream_waits,$host_waits" ;; esac
+    case $file in dpar_comm.h | dpar_halo.h | dpar_train.h | dpar_spatial.h) export FAKE_CUDA_WITHIN="$place" FAKE_CUDA_DROP="$stream_waits,$host_waits" ;; esac
     tests_of "$place" > "$work/tests_$tag"
     told=
     while read -r seed command; do

@@ -19,6 +19,18 @@
 
 enum { MOST = 700, GUARD = 16, ROOM = 4 * MOST + 2 * GUARD };
 
+/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM where
+ * there is none. */
+static dpar_status nccl_version(int32_t *version, dpar_why *why)
+{
+    dpari_nccl_api api;
+    dpar_status status = dpari_nccl_load(&api, why);
+    if (status >= 0) {
+        *version = api.version;
+    }
+    return status;
+}
+
 static int quiet_failures, verbose;
 static int every = 4; /* of how many operations one is run; short runs: more */
 
@@ -83,7 +95,7 @@ static void begin(dpar_comm *host, const dpar_nccl_options *given)
     o.stream = state.stream;
     o.timeout_s = o.timeout_s != 0 ? o.timeout_s : stand_in() ? 20 : 60;
     state.host = host;
-    st = dpar_nccl_comm(host, &o, &state.nccl, &why);
+    st = dpar_nccl_make(host, &o, &state.nccl, &why);
     if (st < 0) {
         printf("rank %d: %s\n", (int)host->rank, why.text);
         fflush(stdout);
@@ -562,7 +574,7 @@ static int groups(dpar_comm *c, void *arg)
     begin(c, NULL);
     CHECK_INT(dpar_comm_split(state.nccl, c->rank == 3 ? -1 : color, 0, &half), DPAR_OK);
     CHECK((half == NULL) == (c->rank == 3));
-    CHECK_INT(dpar_comm_dup(state.nccl, &twin), DPAR_OK);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &twin), DPAR_OK);
     CHECK_INT(dpar_comm_split(state.nccl, 0, -c->rank, &reversed), DPAR_OK);
     CHECK_INT(reversed->rank, c->size - 1 - c->rank);
     a[0] = (float)(1 + c->rank);
@@ -621,7 +633,7 @@ static int cousins(dpar_comm *c, void *arg)
     o.timeout_s = stand_in() ? 4 : 60;
     begin(c, &o);
     CHECK_INT(dpar_comm_split(state.nccl, upper, 0, &half), DPAR_OK);
-    CHECK_INT(dpar_comm_dup(half, &part), DPAR_OK);
+    CHECK_INT(dpar_comm_split(half, 0, 0, &part), DPAR_OK);
     CHECK_INT(dpar_barrier(part, NULL), DPAR_OK);
     if (later) { /* the others ask what is the matter after a second */
         dpari_os_sleep(1.6);
@@ -1028,14 +1040,14 @@ static int cannot_begin(dpar_comm *c, void *arg)
     o.timeout_s = 3;
     o.exact = c->rank == 1;
     take_device(c->rank);
-    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_ARG);
     has(why.text, "exact needs `adds`");
     o.exact = 0;
     o.elastic = c->rank == 0;
-    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_MISMATCH);
     has(why.text, "options are not rank 0's");
     o.elastic = 0;
-    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_OK);
+    CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_OK);
     cuda(cudaGetDeviceCount(&devices));
     if (devices > 1) {
         take_device(c->rank + 1);
@@ -1045,7 +1057,7 @@ static int cannot_begin(dpar_comm *c, void *arg)
     }
     CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_OK);
     CHECK_INT(dpar_comm_close(nccl), DPAR_OK);
-    CHECK_INT(dpar_nccl_comm(NULL, &o, &nccl, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_nccl_make(NULL, &o, &nccl, &why), DPAR_E_ARG);
     return checks_failed > 0;
 }
 
@@ -1494,11 +1506,11 @@ static int launched(const char *way)
     memset(&job, 0, sizeof job);
 #ifdef USE_MPI
     MPI_Init(NULL, NULL);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &host, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &host, &why), DPAR_OK);
     take_device(host->rank);
-    st = dpar_nccl_comm(host, &o, &c, &why);
+    st = dpar_nccl_make(host, &o, &c, &why);
 #else
-    CHECK_INT(dpar_start_find(&job, &why), DPAR_OK);
+    CHECK_INT(dpar_start_read(&job, &why), DPAR_OK);
     take_device(job.rank);
     st = dpar_nccl_init(strcmp(way, "any") == 0 ? NULL : &m, &o, &c, &why);
 #endif
@@ -1553,7 +1565,7 @@ static void logs(const char *log, size_t bytes)
         "n0:7:8 [2] NCCL INFO Channel 00/0 : 7[3] -> 0[0] [receive] via NET/IBext_v8/0/GDRDMA\n"
         "n0:7:8 [2] NCCL INFO CollNet 00/0 : 2 [send] via COLLNET/SHARP/0/GDRDMA\n";
     static const char quiet[] = "n0:7:9 [2] NCCL INFO Using network Socket\n";
-    dpar_nccl_transport t, before;
+    dpari_nccl_transport t, before;
     char file[80], words[2000], *noise;
     uint32_t lot = 5;
     size_t i;
@@ -1563,7 +1575,7 @@ static void logs(const char *log, size_t bytes)
         char *cut = (char *)malloc(i + 1);
         char *exact = (char *)realloc(cut, i > 0 ? i : 1);
         memcpy(exact, log, i);
-        dpar_nccl_read_log(exact, i, &t);
+        dpari_nccl_read_log(exact, i, &t);
         CHECK(t.p2p >= before.p2p && t.shm >= before.shm && t.socket >= before.socket &&
               t.ib >= before.ib && t.other >= before.other);
         before.p2p = t.p2p, before.shm = t.shm, before.socket = t.socket;
@@ -1619,14 +1631,14 @@ static void pure(void)
         "n0:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/Socket/0\n"
         "n0:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/AWS Libfabric/0\n"
         "v";
-    dpar_nccl_transport t;
+    dpari_nccl_transport t;
     dpari_nccl_api api;
     dpari_nccl_world *w = NULL;
     char words[2000];
     dpar_text text;
     dpar_why why;
     int32_t version = 0;
-    dpar_nccl_read_log(log, sizeof log - 1, &t);
+    dpari_nccl_read_log(log, sizeof log - 1, &t);
     CHECK_INT(t.p2p, 2);
     CHECK_INT(t.shm, 1);
     CHECK_INT(t.ib, 1);
@@ -1636,7 +1648,7 @@ static void pure(void)
     logs(log, sizeof log - 1);
     /* versions take functions away */
     CHECK_INT(dpari_nccl_load(&api, &why), DPAR_OK);
-    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    CHECK_INT(nccl_version(&version, &why), DPAR_OK);
     CHECK_INT(version, api.version);
     CHECK((api.AlltoAll != NULL) == (version >= 22803));
     CHECK((api.CommShrink != NULL) == (version >= 22703));
@@ -1679,7 +1691,7 @@ static void pure(void)
         char name[4096];
         (void)snprintf(name, sizeof name, "%s", kept != NULL ? kept : "");
         (void)setenv("DPAR_NCCL_LIBRARY", "no such file", 1);
-        CHECK_INT(dpar_nccl_version(&version, &why), DPAR_E_SYSTEM);
+        CHECK_INT(nccl_version(&version, &why), DPAR_E_SYSTEM);
         has(why.text, "cannot load NCCL: no such file");
         (void)(name[0] != 0 ? setenv("DPAR_NCCL_LIBRARY", name, 1) : unsetenv("DPAR_NCCL_LIBRARY"));
     }
@@ -1921,7 +1933,7 @@ int main(int argc, char **argv)
     page = (shared_page *)mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
-    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    CHECK_INT(nccl_version(&version, &why), DPAR_OK);
     whole = seed == NULL || atoi(seed) == 0;
     watch();
     every = !stand_in() ? 8 : whole ? 4 : 16;

@@ -12,7 +12,7 @@
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
 need "$CXX"
 export CXX
-sources() { cat "$DPAR_DIR"/dpar*.h tests/*.h tests/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* examples/*.* | cksum; }
+sources() { cat "$DPAR_DIR"/dpar*.h tests/*.h tests/*/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* apps/*.* | cksum; }
 bin=$work
 case ${1:-} in
 keep) bin=$PWD/build/gpu && rm -f "$bin/sources" ;;
@@ -21,7 +21,6 @@ sources) sources && exit ;;
 esac
 mkdir -p "$bin"
 include="-I$DPAR_DIR -I. -Itests"
-slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
 cxx_flags="-std=c++17 -O1 -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas -Wno-missing-field-initializers -pthread"
 export FAKE_LIBRARIES="$bin" FAKE_NCCL_DIR="$bin/meet" FAKE_NCCL_DEADLINE=60
 mkdir -p "$bin/meet"
@@ -36,7 +35,7 @@ cxx() { # program, sources and flags
 c() { # the same in C
     name=$1
     shift
-    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
+    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
         -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lcudart -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 
@@ -44,9 +43,15 @@ c() { # the same in C
 real() {
     how=
     [ "$1" = real_nccl ] || how="-DDPAR_NCCL_LINK $nccl_library -Wl,-rpath,${nccl_library%/*}"
-    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION $nccl_headers $cuda_headers \
+    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -DDPAR_STATIC -DDPAR_IMPLEMENTATION $nccl_headers $cuda_headers \
         $include tests/gpu/link.c -o "$bin/$1" $how $cuda_link -lcudart -lm -ldl -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs
 }
+
+# All that ranks with GPUs use, in one unit.
+whole='#include "dpar_cost.h"
+#include "dpar_spatial.h"
+#include "dpar_debug.h"
+#include "dpar_nccl.h"'
 
 # What the programs need: the stand-ins; dpar.h with dpar_nccl.h, and dpar_cuda.h, as objects.
 prepare() {
@@ -55,14 +60,16 @@ prepare() {
     nvcc_*) nvcc_part "${1#nvcc_}" ;;
     cuda_part)
         printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
-        try $CXX -std=c++17 -O1 -w -pthread $slim -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
+        try $CXX -std=c++17 -O1 -w -pthread -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
         ;;
     nccl_part)
-        printf '#define DPAR_IMPLEMENTATION\n#include "dpar.h"\n#include "dpar_nccl.h"\n' > "$work/nccl_part.c"
+        echo "$whole" > "$work/nccl_part.c"
         # waits of strategies can be told apart: mutate_events.sh
-        sed -E '/^DPARI?_API/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))/FAKE_WAIT(\1)/' \
-            "$DPAR_DIR/dpar.h" > "$work/dpar.h"
-        try $CC -std=c99 -D_GNU_SOURCE -O1 $slim -DDPAR_NCCL_LINK -Itests/gpu/fake -include tests/gpu/fake/waits.h $include \
+        for each in $headers dpar_nccl; do
+            sed -E '/^DPARI?_(API|DOOR)/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))/FAKE_WAIT(\1)/' \
+                "$DPAR_DIR/$each.h" > "$work/$each.h"
+        done
+        try $CC -std=c99 -D_GNU_SOURCE -O1 -DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK -Itests/gpu/fake -include tests/gpu/fake/waits.h $include \
             -c "$work/nccl_part.c" -o "$bin/nccl_part.o"
         ;;
     esac
@@ -70,26 +77,26 @@ prepare() {
 linked() { # name, and how to compile it: with both objects
     name=$1
     shift
-    try "$@" $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" \
+    try "$@" -DDPAR_NCCL_LINK -Itests/gpu/fake $include "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" \
         -lnccl -lcudart -lstdc++ -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
-examples=$(cd examples && ls | sed -n 's/\.cu$//p')
+examples=$(cd apps && ls | sed -n 's/\.cu$//p')
 rank_tests='tensor sequence ddp fsdp pipeline spatial expert move'
 
 build() {
     case $1 in
-    rank_*) linked "${1#rank_}" $CC -D_GNU_SOURCE -O1 -DDEVICE_MEMORY -DDEVICE_CUDA "tests/ranks/${1#rank_}.c" ;;
-    example_*) linked "${1#example_}" $CXX $cxx_flags -ffp-contract=off -x c++ "examples/${1#example_}.cu" -x none ;;
-    gpu_halo) linked gpu_halo $CXX $cxx_flags -Iexamples -x c++ bench/gpu_halo.cu -x none ;;
-    planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off examples/shallow_water.c ;;
+    rank_*) linked "${1#rank_}" $CC -D_GNU_SOURCE -O1 -DDEVICE_MEMORY -DDEVICE_CUDA tests/*/ranks/${1#rank_}.c ;;
+    example_*) linked "${1#example_}" $CXX $cxx_flags -ffp-contract=off -x c++ "apps/${1#example_}.cu" -x none ;;
+    gpu_halo) linked gpu_halo $CXX $cxx_flags -Iapps -x c++ bench/gpu_halo.cu -x none ;;
+    planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off apps/shallow_water.c ;;
     gpt_parts) # the host's train_gpt in f64, what compares with it, a cuBLAS
-        linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE examples/train_gpt.c
+        linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE apps/train_gpt.c
         try $CC -O1 -Wall -Wextra -Werror tests/gpu/gpt_apart.c -o "$bin/gpt_apart" -lm
         try $CXX -std=c++17 -O1 -fPIC -shared -Itests/gpu/fake tests/gpu/fake/fake_cublas.cc -o "$bin/fake_cublas.so" \
             -L"$bin" -lcudart -Wl,-rpath,"$bin"
         ;;
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
-    fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
+    fake_nccl_test) cxx fake_nccl_test -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -DDPAR_STATIC -Wno-error tests/gpu/kernels.cc ;;
     gpu_kernels) cxx gpu_kernels -DSMALL -x c++ bench/gpu_kernels.cu -x none ;;
     strategies) linked strategies $CXX $cxx_flags -DDPAR_APART tests/gpu/strategies.cc ;;
@@ -106,18 +113,18 @@ build() {
 . tests/gpu/cuda.sh
 # Nothing is optimised: what becomes of machine code a device must say (tools/gpu-check).
 nvcc() { # architecture and more; -x cu: links with objects too
-    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iexamples -arch="$@"
+    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iapps -arch="$@"
 }
 nvcc_programs="$examples gpu_halo gpu_kernels strategies"
-source_of() { ls "examples/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
+source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
 # Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
 nvcc_part() {
     case $1 in
-    cuda) set -- cuda -DDPAR_CUDA_IMPLEMENTATION dpar_cuda.h ;;
-    loads) set -- loads -DDPAR_IMPLEMENTATION dpar_nccl.h ;;
-    linked) set -- linked '-DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK' dpar_nccl.h ;;
+    cuda) set -- cuda -DDPAR_CUDA_IMPLEMENTATION && echo '#include "dpar_cuda.h"' > "$work/nvcc_cuda.cu" ;;
+    loads) set -- loads -DDPAR_IMPLEMENTATION && echo "$whole" > "$work/nvcc_loads.cu" ;;
+    linked) set -- linked '-DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK' && echo "$whole" > "$work/nvcc_linked.cu" ;;
     esac
-    nvcc "$DPAR_CUDA_ARCH" -x cu $2 -c "$DPAR_DIR/$3" -o "$work/nvcc_$1.o"
+    nvcc "$DPAR_CUDA_ARCH" -x cu $2 -c "$work/nvcc_$1.cu" -o "$work/nvcc_$1.o"
 }
 # A program's own code, linked with these; where it sees no device it says so.
 nvcc_program() {
@@ -321,6 +328,13 @@ one() {
     kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
+    strict) # all orders of pipelines, and the other strategies, where NCCL has one channel
+        export FAKE_CUDA_GUARD=0 FAKE_NCCL_STRICT=1
+        for n in 1 2 3 4; do run "pipeline, $n ranks, messages in batches" "$bin/pipeline" processes $n; done
+        for each in $rank_tests; do
+            [ "$each" = pipeline ] || run "$each, messages in batches" "$bin/$each" processes $((2 + seed))
+        done
+        ;;
     *) FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2)) ;; # 2 or 3 ranks
     esac
 }
@@ -329,7 +343,7 @@ case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7
 case " $programs " in
 *' planet '*)
     for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
+    items="$items strict:0 strict:2 sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 big:0 gpu_kernels:1" ;; esac

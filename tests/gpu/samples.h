@@ -38,19 +38,27 @@ static int is_float(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* As the host's table makes a double of it. */
-static double read_at(const void *at, int64_t i, int32_t type)
+/* As the host's table makes doubles of them. */
+static void read_all(const void *at, int64_t count, int32_t type, double *wide)
 {
     static const dpar_mem table = dpar_mem_host();
-    dpar_mem_span one = {};
+    dpar_mem_span all = {};
+    all.to = wide;
+    all.to_type = DPAR_F64;
+    all.from = at;
+    all.from_type = type;
+    all.count = count;
+    all.scale = 1.0;
+    if (table.span(table.ctx, &all, 1) != DPAR_OK) {
+        std::fill(wide, wide + count, (double)NAN);
+    }
+}
+
+static double read_at(const void *at, int64_t i, int32_t type)
+{
     double wide = 0.0;
-    one.to = &wide;
-    one.to_type = DPAR_F64;
-    one.from = (const unsigned char *)at + i * dpar_type_bytes(type);
-    one.from_type = type;
-    one.count = 1;
-    one.scale = 1.0;
-    return table.span(table.ctx, &one, 1) == DPAR_OK ? wide : (double)NAN;
+    read_all((const unsigned char *)at + i * dpar_type_bytes(type), 1, type, &wide);
+    return wide;
 }
 
 /* The F32 whose halves are a BF16 and the rest of it: layers.h, optimize. */

@@ -7,14 +7,15 @@
 #ifndef DPAR_APART /* dpar.h and both headers are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
-#define DPAR_NO_SHOW
-#define DPAR_NO_COST
 #endif
+#include "dpar_train.h"
+#include "dpar_debug.h"
 #include "dpar_nccl.h"
 
 #include "dpar_cuda.h"
 
 #include "../check.h"
+#include "../halo_plans.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ static void begin(dpar_comm *host)
     o.exact = 1;
     o.timeout_s = 60; /* ranks may share a device */
     o.scratch_bytes = 1 << 16;
-    right(dpar_nccl_comm(host, &o, &device.c, &why), why.text);
+    right(dpar_nccl_make(host, &o, &device.c, &why), why.text);
     CHECK(device.c->mem == &device.mem);
 }
 
@@ -191,7 +192,6 @@ static int ddp(dpar_comm *host, void *arg)
         o.numel = numel;
         o.type = DPAR_F32;
         o.sum = way == 1;
-        o.narrow = way == 2;
         o.wire = way == 2 ? (int32_t)DPAR_BF16 : 0;
         o.finite = way == 3;
         o.first_bytes = 1024;
@@ -309,7 +309,6 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
 {
     dpar_comm *const owner = on_device ? device.c : c;
     const int moves = c->size > 1 || axes_periodic != 0;
-    const char *names[1] = {"rows"};
     const int64_t cells[2] = {24, 10};
     const dpar_placement cut[1] = {dpar_shard(0)};
     dpar_mesh mesh;
@@ -323,8 +322,8 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     int k, turn;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
-    right(dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why), why.text);
+    right(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why), why.text);
     h.low[0] = h.high[0] = 2;
     h.low[1] = h.high[1] = 1;
     h.periodic = (uint32_t)axes_periodic;
@@ -347,19 +346,21 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
             memcpy(data, out, (size_t)*n * 8);
         }
     }
-    right(dpar_halo_exchange_bytes(c, f, 2, NULL, &bytes, &why), why.text);
+    right(plan_bytes(c, f, 2, NULL, &bytes, &why), why.text);
     memory = room(bytes);
-    right(dpar_halo_exchange_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
+    right(plan_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
     if (!adjoint && c != owner) {
-        dpar_halo_exchange_poison(x);
-        CHECK_INT(dpar_halo_exchange_unpoisoned(x, &why), moves ? DPAR_E_ARG : DPAR_OK);
+        (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
+        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why),
+                  moves ? DPAR_E_ARG : DPAR_OK);
     }
     for (turn = 0; turn < 3; turn++) {
         right(adjoint ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x),
               c->why.text);
         right(dpar_halo_exchange_end(x), c->why.text);
     }
-    right(c != owner ? dpar_halo_exchange_unpoisoned(x, &why) : (dpar_status)DPAR_OK, why.text);
+    right(c != owner ? dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why) : (dpar_status)DPAR_OK,
+          why.text);
     for (k = 0; k < 2; k++) {
         if (on_device) {
             download(out + k * *n, f[k].data, *n * 8);

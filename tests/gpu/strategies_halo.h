@@ -17,7 +17,6 @@ struct halo_case {
 /* f64 and f32 by turns; folds, shifts: halo tests of the host have them. */
 static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic, int32_t shape)
 {
-    const char *names[2] = {"z", "y"};
     const int32_t ranks[2] = {c->size == 4 ? 2 : c->size, c->size == 4 ? 2 : 1};
     const int64_t cells[3] = {3 * ranks[0], 3 * ranks[1], 4};
     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};
@@ -27,8 +26,8 @@ static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t period
     int64_t bytes = 0;
     memset(k, 0, sizeof *k);
     k->on_device = on_device;
-    right(dpar_mesh_init(&mesh, 2, names, ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
-    right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, NULL, &why), why.text);
+    right(dpar_mesh_init(&mesh, "z y", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, &why), why.text);
     for (int d = 0; d < 3; d++) {
         k->h.low[d] = 1;
         k->h.high[d] = d == 1 ? 2 : 1;
@@ -44,10 +43,9 @@ static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t period
         k->f[i].mem = on_device ? c->mem : NULL;
         right(dpar_comm_alloc(c, k->n * 8, &k->f[i].data), c->why.text);
     }
-    right(dpar_halo_exchange_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
+    right(plan_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
     k->memory = room(bytes);
-    right(dpar_halo_exchange_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why),
-          why.text);
+    right(plan_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why), why.text);
 }
 
 static void halo_fill(halo_case *k, int rank)

@@ -429,7 +429,7 @@ int main(int argc, char **argv)
     }
     options.timeout_s = options.blocking ? -1 : 60;
     MPI_Init(&argc, &argv);
-    if (dpar_mpi_comm(MPI_COMM_WORLD, &options, &c, &why) < 0) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, &options, &c, &why) < 0) {
         puts(why.text);
         return 1;
     }

@@ -14,7 +14,7 @@ static dpar_comm *make(double timeout_s, int32_t check)
     memset(&options, 0, sizeof options);
     options.timeout_s = timeout_s;
     options.check = check;
-    if (dpar_mpi_comm(MPI_COMM_WORLD, &options, &c, &why) < 0) {
+    if (dpar_mpi_make(MPI_COMM_WORLD, &options, &c, &why) < 0) {
         puts(why.text);
         exit(1);
     }

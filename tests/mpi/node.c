@@ -16,8 +16,8 @@ static void joined(void)
     MPI_Comm_rank(same, &rank);
     MPI_Comm_size(same, &size);
     MPI_Comm_free(&same);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
-    CHECK_INT(dpar_mpi_node(MPI_COMM_WORLD, NULL, &node, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &node, &why), DPAR_OK);
     if (node == NULL) {
         printf("%s\n", why.text);
         return;
@@ -44,8 +44,8 @@ static void parts(void)
     int64_t n = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
-    CHECK_INT(dpar_mpi_node(half, NULL, &node, NULL), DPAR_OK);
-    CHECK_INT(dpar_mpi_node(half, NULL, &second, NULL), DPAR_OK);
+    CHECK_INT(dpar_mpi_make_node(half, NULL, &node, NULL), DPAR_OK);
+    CHECK_INT(dpar_mpi_make_node(half, NULL, &second, NULL), DPAR_OK);
     MPI_Comm_rank(half, &rank);
     CHECK_INT(node->rank, rank); /* key -rank: the order of `half` */
     CHECK_INT(dpar_all_reduce(second, &n, &n, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
@@ -64,16 +64,16 @@ static void refused(void)
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    CHECK_INT(dpar_mpi_node(MPI_COMM_NULL, NULL, &node, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_NULL, NULL, &node, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the communicator is MPI_COMM_NULL");
-    CHECK_INT(dpar_mpi_node(MPI_COMM_SELF, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_SELF, NULL, NULL, &why), DPAR_E_ARG);
     memset(&options, 0, sizeof options);
     options.slot_bytes = rank == 0 ? 5000 : 0; /* rank 0 makes the memory */
-    CHECK_INT(dpar_mpi_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "slot_bytes") != NULL);
     options.slot_bytes = 0;
     options.grace_s = rank == size - 1 ? -1 : 0;
-    CHECK_INT(dpar_mpi_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "grace_s") != NULL);
     CHECK(node == NULL);
 }
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     refused();
     joined();
     parts();
-    CHECK_INT(dpar_mpi_node(MPI_COMM_WORLD, NULL, &last, NULL), DPAR_OK);
+    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &last, NULL), DPAR_OK);
     MPI_Finalize();
     CHECK_INT(dpar_barrier(last, NULL), DPAR_OK);
     CHECK_INT(dpar_comm_close(last), DPAR_OK);

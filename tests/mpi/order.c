@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     options.timeout_s = 60;
     for (int k = 0; k < 2; k++) {
         options.rank_order = k == 0;
-        if (dpar_mpi_comm(MPI_COMM_WORLD, &options, &c, &why) < 0) {
+        if (dpar_mpi_make(MPI_COMM_WORLD, &options, &c, &why) < 0) {
             puts(why.text);
             return 1;
         }

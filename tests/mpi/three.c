@@ -14,7 +14,7 @@ static void three_lines(void)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mine[0] = rank;
     mine[1] = 1;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
     CHECK_INT(dpar_all_reduce(world, mine, sum, 2, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
     CHECK_INT(dpar_comm_close(world), DPAR_OK);
     CHECK_INT(sum[0], size * (size - 1) / 2);
@@ -27,19 +27,19 @@ static void refused(dpar_comm *c)
     dpar_comm *other = NULL;
     dpar_why why;
     MPI_Comm half, joined;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_NULL, NULL, &other, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_NULL, NULL, &other, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the communicator is MPI_COMM_NULL");
     memset(&options, 0, sizeof options);
     options.blocking = 1; /* with the default deadline */
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "blocking = 1") != NULL);
     options.blocking = 0;
     options.check = c->rank == 0;
     if (c->size > 1) {
-        CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_MISMATCH);
         MPI_Comm_split(MPI_COMM_WORLD, c->rank == 0, 0, &half);
         MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, c->rank == 0 ? 1 : 0, 4, &joined);
-        CHECK_INT(dpar_mpi_comm(joined, NULL, &other, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_mpi_make(joined, NULL, &other, &why), DPAR_E_ARG);
         CHECK(strstr(why.text, "inter-communicator") != NULL);
         MPI_Comm_free(&joined);
         MPI_Comm_free(&half);
@@ -55,7 +55,7 @@ static void alone(void)
 {
     dpar_comm *c = NULL;
     int32_t x[3] = {1, -2, 3}, y[3] = {0, 0, 0};
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_SELF, NULL, &c, NULL), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_SELF, NULL, &c, NULL), DPAR_OK);
     CHECK_INT(c->size, 1);
     CHECK_INT(dpar_reduce_scatter(c, x, y, 3, DPAR_I32, DPAR_AVG, NULL), DPAR_OK);
     CHECK(y[0] == 1 && y[1] == -2 && y[2] == 3);
@@ -69,7 +69,7 @@ static void groups(dpar_comm *c)
     dpar_work work[2];
     int32_t a = 1, b = 10, sum_a = 0, sum_b = 0;
     memset(work, 0, sizeof work);
-    CHECK_INT(dpar_comm_dup(c, &twin), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &twin), DPAR_OK);
     CHECK(twin->rank == c->rank && twin->size == c->size && twin->timeout_s == c->timeout_s);
     /* posted on two communicators in different orders on even and odd ranks */
     if (c->rank % 2 == 0) {
@@ -100,7 +100,7 @@ static void lost_work(void)
     char text[2000];
     dpar_text t;
     memset(&work, 0, sizeof work);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, NULL), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, NULL), DPAR_OK);
     CHECK_INT(dpar_broadcast(c, &x, 1, DPAR_I32, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_recv(c, &x, 1, DPAR_I32, c->rank, 1, &work), DPAR_OK);
     dpar_text_init(&t, text, sizeof text);
@@ -117,11 +117,11 @@ int main(int argc, char **argv)
     dpar_comm *c = NULL;
     dpar_why why;
     void *memory = NULL;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "MPI is not initialised: call MPI_Init first");
     MPI_Init(&argc, &argv);
     three_lines();
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
     CHECK_TEXT(c->engine.name, "mpi");
     refused(c);
     alone();
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     CHECK_INT(dpar_comm_alloc(c, INT64_MAX, &memory), DPAR_E_MEMORY);
     CHECK_INT(dpar_comm_close(c), DPAR_OK);
     MPI_Finalize();
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "MPI is finalised already");
     return CHECK_DONE();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT-0
-// A stand-in for the few functions of cuBLAS that examples/gpt_cuda.h calls: column by column, on
+// A stand-in for the few functions of cuBLAS that apps/gpt_cuda.h calls: column by column, on
 // the stream that was set. It says that it was there: the environment's FAKE_CUBLAS_SAID, a file.
 #include <cuda_runtime.h>
 

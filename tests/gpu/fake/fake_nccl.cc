@@ -428,12 +428,26 @@ double scalar_at(const void *at, int type)
 
 // ---- transfers ----
 
+// 0: all messages of a group go on together. 1: in batches, as on one channel of the library, whose
+// next one begins when all messages of the last are through; 2: so, but a message that has room in
+// the ring is through for its sender.
+int strict()
+{
+    return std::atoi(setting("FAKE_NCCL_STRICT", "0"));
+}
+
+bool eager()
+{
+    return strict() == 2;
+}
+
 struct transfer {
     ring *over;
     char *data; // from here, or to here
     header head;
     int peer;
     bool out;
+    int batch;                   // that it is of, FAKE_NCCL_STRICT
     uint64_t moved = 0, end = 0; // bytes of head and data; where in the ring it ends
     bool misfit = false;
     header other = {};
@@ -456,7 +470,7 @@ stage send_some(transfer *t)
     const uint64_t tail = t->over->tail.load(std::memory_order_relaxed);
     const uint64_t whole = sizeof(header) + t->head.bytes;
     if (t->moved == whole) { // a rendezvous: done when all was taken
-        return head >= t->end ? stage::done : stage::stuck;
+        return head >= t->end || eager() ? stage::done : stage::stuck;
     }
     uint64_t room = RING - (tail - head), put = 0;
     if (t->moved == 0) {
@@ -563,7 +577,27 @@ struct nccl_task : task {
                           message ? 0 : c.root, bytes};
         ring *r = is_out ? ring_between(comm->rank, peer, message)
                          : ring_between(peer, comm->rank, message);
-        (is_out ? out : in)[r].push_back({r, const_cast<char *>(data), h, peer, is_out});
+        std::deque<transfer> &queue = (is_out ? out : in)[r];
+        queue.push_back({r, const_cast<char *>(data), h, peer, is_out,
+                         message ? batch_of(peer, (int)queue.size(), is_out) : 0});
+    }
+    // The library takes the first message to and from each rank, eight neighbours at a time, then
+    // the second ones, and so on.
+    int batch_of(int peer, int nth, bool is_out) const
+    {
+        const int n = comm->ranks;
+        return nth * MAX_RANKS + (is_out ? peer - comm->rank + n : comm->rank - peer + n) % n / 8;
+    }
+    // The batch whose turn it is.
+    int turn() const
+    {
+        int least = INT_MAX;
+        for (const auto *side : {&out, &in}) {
+            for (const auto &it : *side) {
+                least = it.second.empty() ? least : std::min(least, it.second.front().batch);
+            }
+        }
+        return least;
     }
     void begin();
     void begin_call(const call &c, std::vector<std::vector<char>> *from);
@@ -810,9 +844,10 @@ stage nccl_task::step()
         begin();
         moved = true;
     }
+    const int now = strict() ? turn() : INT_MAX;
     for (auto *side : {&out, &in}) {
         for (auto &it : *side) {
-            while (!it.second.empty()) {
+            while (!it.second.empty() && it.second.front().batch <= now) {
                 transfer *t = &it.second.front();
                 const stage how = t->out ? send_some(t) : receive_some(t);
                 moved = moved || how != stage::stuck;

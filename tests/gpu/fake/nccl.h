@@ -16,6 +16,10 @@
  *                         rank for each piece; else in rank order, 16 bits in f32, rounded once
  *     FAKE_NCCL_SERIAL    1: one operation at a time for all communicators of a rank, as on a device
  *                         that is full: ranks that launch in different orders wait for ever
+ *     FAKE_NCCL_STRICT    1: the messages of a group go in batches, as where the library has one channel
+ *                         (enqueue.cc, scheduleP2pTasksToPlan): the first to and from each rank, then
+ *                         the second ones, ...; a batch begins when the one before is through. 2: so,
+ *                         and a message that fits into 32 KB is through before its receiver came
  *     FAKE_NCCL_CONNECT   1: the first collective of a communicator that does not block stays in
  *                         progress until all its ranks have called it, as from 2.22 on
  *     FAKE_NCCL_DIR       where ranks meet: a folder, /dev/shm */

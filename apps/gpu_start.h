@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* gpu_start - what programs on GPUs begin with: one process a GPU, a stream, dpar_cuda as the
+ * communicator's memory, dpar_nccl between ranks. Included there; `complain` is defined before (by
+ * gpu_options.h, say). */
+#ifndef GPU_START_H
+#define GPU_START_H
+
+#include "dpar_nccl.h"
+
+#include "dpar_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank has. */
+struct gpu {
+    dpar_comm *world;    /* over NCCL */
+    cudaStream_t stream; /* where everything is computed */
+    dpar_cuda cuda;
+    dpar_mem mem; /* world->mem */
+};
+
+/* One sentence and the end: the watchdogs of the other ranks end their waits. */
+static void right(dpar_status st, const char *text)
+{
+    if (st != DPAR_OK) {
+        exit(complain(text[0] != 0 ? text : dpar_status_text(st), NULL) - 1);
+    }
+}
+
+static void right(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        exit(complain("CUDA:", cudaGetErrorString(error)) - 1);
+    }
+}
+
+/* For kernels: for (EACH(i, count)), each thread its share of the elements. */
+#define EACH(i, count)                                                                             \
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                    \
+    (i) < (count);                                                                                 \
+    (i) += (int64_t)gridDim.x * blockDim.x
+
+/* A kernel that takes one struct. */
+template <class A>
+static void launch_blocks(cudaStream_t stream, void (*kernel)(A), A args, dim3 blocks, dim3 threads)
+{
+    void *list[] = {&args};
+    right(cudaLaunchKernel(kernel, blocks, threads, list, 0, stream));
+}
+
+/* The same, a thread an element (of 65536 blocks at most: it strides), for each of up to 65535
+ * rows: blockIdx.y. */
+template <class A>
+static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threads,
+                   int64_t rows = 1)
+{
+    const int64_t blocks = (threads + 255) / 256;
+    if (threads > 0 && rows > 0) {
+        launch_blocks(stream, kernel, args,
+                      dim3((unsigned)(blocks < 65536 ? blocks : 65536), (unsigned)rows),
+                      dim3(threads < 256 ? (unsigned)threads : 256));
+    }
+}
+
+/* Memory of the device. */
+template <class T> static T *take(dpar_comm *c, int64_t count)
+{
+    void *memory = NULL;
+    right(dpar_comm_alloc(c, count * (int64_t)sizeof(T), &memory), c->why.text);
+    return (T *)memory;
+}
+
+/* Memory of the host for a plan, in pages of its own: parts of it are page-locked, and CUDA does
+ * not copy to what is so in part. */
+static inline void *plan_memory(int64_t bytes)
+{
+    void *memory = aligned_alloc(65536, ((size_t)bytes + 65536) / 65536 * 65536);
+    right(memory != NULL ? DPAR_OK : DPAR_E_MEMORY, "no memory for a plan");
+    return memory;
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+struct rank_call {
+    int (*run)(gpu *g, const void *arg);
+    const void *arg;
+};
+
+/* host: the ranks, where they were forked here; NULL: a launcher started this process, one of
+ * `job`, on this node or on several. No rank may use CUDA before it is a process. */
+static int with_gpu(dpar_comm *host, const dpar_start *job, const rank_call *call)
+{
+    const int32_t local = host != NULL          ? host->rank
+                          : job->local_rank < 0 ? job->rank
+                                                : job->local_rank;
+    dpar_nccl_options nccl;
+    dpar_cuda_options options;
+    dpar_why why;
+    gpu g;
+    int devices = 0;
+    memset(&options, 0, sizeof options);
+    memset(&nccl, 0, sizeof nccl);
+    right(cudaGetDeviceCount(&devices));
+    right(cudaSetDevice(local % devices));
+    right(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
+    options.stream = nccl.stream = g.stream;
+    right(dpar_cuda_open(&g.cuda, &options, &why), why.text);
+    dpar_cuda_mem(&g.cuda, &g.mem);
+    nccl.mem = &g.mem; /* becomes world->mem: strategies work on this device */
+    right(host != NULL ? dpar_nccl_make(host, &nccl, &g.world, &why)
+                       : dpar_nccl_init(NULL, &nccl, &g.world, &why),
+          why.text);
+    const int bad = call->run(&g, call->arg);
+    right(dpar_comm_close(g.world), "the communicator could not be closed");
+    right(dpar_cuda_close(&g.cuda), g.cuda.why.text);
+    right(cudaStreamDestroy(g.stream));
+    return bad;
+}
+
+static int forked(dpar_comm *host, void *call)
+{
+    return with_gpu(host, NULL, (const rank_call *)call);
+}
+
+/* How many ranks there are: a launcher's, else *ranks. 2 after a sentence. */
+static int find_ranks(dpar_start *job, double *ranks)
+{
+    dpar_why why;
+    if (dpar_start_read(job, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;
+    return 0;
+}
+
+/* Runs it on all ranks; the exit code. */
+static int run_ranks(const dpar_start *job, double ranks, int (*run)(gpu *, const void *),
+                     const void *arg)
+{
+    rank_call call = {run, arg};
+    dpar_why why;
+    if (job->launcher != DPAR_LAUNCHER_NONE) {
+        return with_gpu(NULL, job, &call);
+    }
+    if (dpar_launch_with((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {
+        return 0;
+    }
+    return strstr(why.text, "returned 2") != NULL ? 2 : complain(why.text, NULL) - 1; /* 2: said */
+}
+
+#endif

@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* mg - the multigrid benchmark MG of the NAS Parallel Benchmarks, domain-parallel, written from its
+ * specification (NAS-91-002; classes of NAS-95-020 and later): a few V-cycles for the Poisson
+ * equation on a periodic cube with twenty point charges. The norm of the residual is known.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/mg.c -o mg
+ *   ./mg --class A --ranks 2
+ *
+ * and over MPI:
+ *
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/mg.c -o mg
+ *   mpirun -np 2 ./mg --class A
+ *
+ * How it is divided. The cube is cut along z and y; x stays whole, and a row carries its two
+ * periodic neighbours with it (points -1 and n), so that kernels need no case and planes travel in
+ * one piece. Part p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: coarse
+ * point i then lies where fine point 2 i + 1 lies, for any number of ranks. A level with less than
+ * two planes for each rank, or of 8^3 points, lies whole on every rank: once a cycle it is put
+ * together (some ranks may have nothing of it), and the rest of the way down and up again needs no
+ * message.
+ *
+ * One exchange where the reference code has two. The residual r has a halo of width 2; so each rank
+ * smooths its own points and one around them, and u needs no exchange, nor does interpolation,
+ * which reaches one point further too. What comes between two exchanges runs in one sweep over the
+ * planes while they are in the cache: interpolate and take the residual; smooth and take the
+ * residual. That leaves nothing for core and rim to hide: r is written to the end of a sweep and
+ * read at once after it.
+ *
+ * Same bits for any number of ranks: each point is computed by the same operations wherever it
+ * lies, and the norm has its own order (norm_of).
+ *
+ * Exit code: 0 verified, 1 not, or an error, 2 bad input (one sentence on stderr). */
+#include "dpar_halo.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Rows are computed by vectors, with -O2 too, by wide ones where the processor has them: the same
+ * operations, the same bits. APART: the loop's arrays do not overlap, or lie point on point. */
+#if defined(__clang__)
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#define ROW static void
+#elif defined(__GNUC__)
+#define APART _Pragma("GCC ivdep")
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__)
+#define ROW __attribute__((optimize("O3"), target_clones("avx2", "default"))) static void
+#else
+#define ROW static void
+#endif
+#else
+#define APART
+#define ROW static void
+#endif
+#if defined(__GNUC__)
+#define INLINE __attribute__((always_inline)) static inline
+#define FETCH(p) __builtin_prefetch(p)
+#else
+#define INLINE static
+#define FETCH(p) ((void)(p))
+#endif
+
+static const char help[] =
+    "mg: NAS Parallel Benchmark MG, domain-parallel\n"
+    "\n"
+    "  mg [--class S|W|A|B|C] [--ranks N]\n"
+    "  mpirun -np N mg [--class S|W|A|B|C]    built with -DUSE_MPI\n"
+    "\n"
+    "  --class   S: 32^3 points (default), W: 128^3, A and B: 256^3, C: 512^3;\n"
+    "            4 iterations, B and C 20\n"
+    "  --ranks   1 to 64 (default 1)\n"
+    "\n"
+    "Prints the norm of the residual, whether it is the official one (to 1e-8, as the "
+    "specification\n"
+    "says), the time and Mop/s: 58 operations for each finest point and iteration.\n";
+
+typedef struct problem {
+    char name;
+    int32_t n, iterations; /* points along each edge, a power of two */
+    double norm;           /* what the residual must have */
+    double s[3];           /* smoother: centre, faces, edges; corners 0 */
+} problem;
+
+static const problem problems[] = {
+    {'S', 32, 4, 0.5307707005734e-04, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'W', 128, 4, 0.6467329375339e-05, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'A', 256, 4, 0.2433365309069e-05, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'B', 256, 20, 0.1800564401355e-05, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
+    {'C', 512, 20, 0.5706732285740e-06, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
+};
+enum {
+    PROBLEMS = sizeof problems / sizeof problems[0],
+    LEVELS = 9,
+    MOST = 512,
+    WIDTH = 2,
+    RANKS = 64
+};
+
+/* What the command line asks for. */
+typedef struct request {
+    const problem *p;
+    int32_t ranks, grid[2]; /* in all; along z and y */
+} request;
+
+/* One grid: its points and what this rank has of them. */
+typedef struct level {
+    int64_t n;             /* points along each edge: 2, 4, ... */
+    int whole;             /* every rank has all of it */
+    int64_t lo[2], hi[2];  /* own z and y; lo = hi: none */
+    int64_t row, plane;    /* elements between neighbours along y and z */
+    double *u, *r;         /* solution, residual */
+    int64_t size;          /* elements of u and r */
+    dpar_halo halo;        /* of r, whose rows have two points more */
+    dpar_halo_exchange *x; /* of r */
+} level;
+
+typedef struct mg {
+    const problem *p;
+    dpar_comm *c;
+    dpar_mesh mesh;       /* z, y */
+    level levels[LEVELS]; /* the coarsest first */
+    int32_t top;          /* the finest */
+    double *v;            /* charges, an array like u of the finest level */
+    double *sums;         /* of rows, for the norm; twice */
+    dpar_status st;       /* the first failure: after it no rank talks any more */
+    dpar_why why;
+} mg;
+
+static int complain(const char *what, const char *word)
+{
+    fprintf(stderr, "mg: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
+            word != NULL ? "'" : "");
+    return 2;
+}
+
+/* ---- rows: n points that begin at the given addresses ---------------------------------------- */
+
+/* The 27-point operators give one coefficient each to the centre, the faces, the edges and the
+ * corners. Beside x, a point of the row has four neighbours at distance 1 (near) and four at sqrt 2
+ * (far): these sums serve three points along x each. [0] is point -1. */
+INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near,
+                   double *far)
+{
+    const double *a = p - plane - 1, *b = p - 1, *c = p + plane - 1;
+    int64_t i;
+    for (i = 0; i < n + 2; i++) {
+        near[i] = (b[i - row] + b[i + row]) + (a[i] + c[i]);
+        far[i] = (a[i - row] + a[i + row]) + (c[i - row] + c[i + row]);
+    }
+}
+
+/* Asks for a row that will be needed next: processors foresee streams within a page alone. */
+INLINE void fetch_row(const double *p, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += 8) {
+        FETCH(p + i);
+    }
+}
+
+/* Points -1 and n are points n - 1 and 0. */
+INLINE void close_row(double *row, int64_t n)
+{
+    row[-1] = row[n - 1];
+    row[n] = row[0];
+}
+
+/* r = v - A u: -8/3, 0, 1/6, 1/12. v may be r. */
+ROW residual_row(double *r, const double *v, const double *u, int64_t row, int64_t plane, int64_t n)
+{
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    fetch_row(v + row, n);
+    around(u, row, plane, n, near, far);
+    APART
+    for (i = 0; i < n; i++) {
+        r[i] = v[i] + 8.0 / 3.0 * u[i] - 1.0 / 6.0 * (far[i + 1] + near[i] + near[i + 2]) -
+               1.0 / 12.0 * (far[i] + far[i + 2]);
+    }
+    close_row(r, n);
+}
+
+/* u += S r. */
+ROW smooth_row(double *u, const double *r, int64_t row, int64_t plane, int64_t n, const double *s)
+{
+    const double s0 = s[0], s1 = s[1], s2 = s[2];
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    fetch_row(r + plane + 2 * row, n);
+    fetch_row(u + row, n);
+    around(r, row, plane, n, near, far);
+    APART
+    for (i = 0; i < n; i++) {
+        u[i] = u[i] + s0 * r[i] + s1 * (r[i - 1] + r[i + 1] + near[i + 1]) +
+               s2 * (far[i + 1] + near[i] + near[i + 2]);
+    }
+    close_row(u, n);
+}
+
+/* out = P r: 1/2, 1/4, 1/8, 1/16. n points of out, the i-th over point 2 i + 1 of r. */
+ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64_t n)
+{
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    fetch_row(r + plane + 3 * row, 2 * n);
+    fetch_row(r + plane + 2 * row, 2 * n);
+    around(r, row, plane, 2 * n, near, far);
+    APART
+    for (i = 0; i < n; i++) {
+        const double *const e = near + 2 * i + 1, *const f = far + 2 * i + 1;
+        out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + e[1]) +
+                 0.125 * (f[1] + e[0] + e[2]) + 0.0625 * (f[0] + f[2]);
+    }
+    close_row(out, n);
+}
+
+/* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between the rows a, b, c, d of it,
+ * of which two or all are the same where it lies on one. */
+ROW prolong_row(double *u, const double *a, const double *b, const double *c, const double *d,
+                int64_t n)
+{
+    double sum[MOST / 2 + 1];
+    int64_t i;
+    for (i = 0; i < n + 1; i++) {
+        sum[i] = (a[i - 1] + b[i - 1]) + (c[i - 1] + d[i - 1]);
+    }
+    APART
+    for (i = 0; i < n; i++) {
+        u[2 * i] = u[2 * i] + 0.125 * (sum[i] + sum[i + 1]);
+        u[2 * i + 1] = u[2 * i + 1] + 0.25 * sum[i + 1];
+    }
+    close_row(u, 2 * n);
+}
+
+/* ---- planes and levels ----------------------------------------------------------------------- */
+
+static double *at(const level *l, double *field, int64_t z, int64_t y)
+{
+    return field + (z - l->lo[0] + WIDTH) * l->plane + (y - l->lo[1] + WIDTH) * l->row + 1;
+}
+
+/* r = v - A u, of own points. */
+static void residual_plane(const level *l, double *v, int64_t z)
+{
+    int64_t y;
+    for (y = l->lo[1]; y < l->hi[1]; y++) {
+        residual_row(at(l, l->r, z, y), at(l, v, z, y), at(l, l->u, z, y), l->row, l->plane, l->n);
+    }
+}
+
+/* Own points and one around them. */
+static void smooth_plane(const level *l, const double *s, int64_t z)
+{
+    int64_t y;
+    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
+        smooth_row(at(l, l->u, z, y), at(l, l->r, z, y), l->row, l->plane, l->n, s);
+    }
+}
+
+/* Own points and one around them. Coarse point i is fine point 2 i + 1. */
+static void prolong_plane(const level *l, const level *coarse, int64_t z, int fresh)
+{
+    const int64_t z0 = (z + 1) / 2 - 1, z1 = (z + 2) / 2 - 1;
+    int64_t y;
+    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
+        const int64_t y0 = (y + 1) / 2 - 1, y1 = (y + 2) / 2 - 1;
+        double *const u = at(l, l->u, z, y);
+        if (fresh) {
+            memset(u, 0, (size_t)l->n * sizeof *u);
+        }
+        prolong_row(u, at(coarse, coarse->u, z0, y0), at(coarse, coarse->u, z0, y1),
+                    at(coarse, coarse->u, z1, y0), at(coarse, coarse->u, z1, y1), coarse->n);
+    }
+}
+
+/* r = v - A u. */
+static void residual(const level *l, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0]; z < l->hi[0]; z++) {
+        residual_plane(l, v, z);
+    }
+}
+
+/* u = Q z, on the finest level u += Q z, and one plane behind r = v - A u. */
+static void prolong(const level *l, const level *coarse, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
+        prolong_plane(l, coarse, z, v == l->r);
+        if (z > l->lo[0]) {
+            residual_plane(l, v, z - 1);
+        }
+    }
+}
+
+/* u += S r, and on the finest level one plane behind r = v - A u, where r is needed no more. */
+static void smooth(const level *l, const double *s, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
+        smooth_plane(l, s, z);
+        if (v != l->r && z > l->lo[0]) {
+            residual_plane(l, v, z - 1);
+        }
+    }
+}
+
+/* Fills the halo of a level's residual. */
+static void exchange(mg *g, const level *l)
+{
+    g->st = g->st == DPAR_OK ? dpar_halo_exchange_run(l->x) : g->st;
+}
+
+/* r = P r: the residual of a level goes down to the next. To one that is whole from now on each
+ * rank gives what it has, and 0 elsewhere: the sum puts them together and rounds nothing. */
+static void go_down(mg *g, const level *fine, const level *l)
+{
+    const int apart = l->whole && !fine->whole;
+    int64_t z, y;
+    if (apart) {
+        memset(l->r, 0, (size_t)l->size * sizeof *l->r);
+    }
+    for (z = fine->lo[0] / 2; z < fine->hi[0] / 2; z++) {
+        for (y = fine->lo[1] / 2; y < fine->hi[1] / 2; y++) {
+            restrict_row(at(l, l->r, z, y), at(fine, fine->r, 2 * z + 1, 2 * y + 1), fine->row,
+                         fine->plane, l->n);
+        }
+    }
+    if (apart && g->st == DPAR_OK) {
+        g->st = dpar_all_reduce(g->c, l->r, l->r, l->size, DPAR_F64, DPAR_SUM, NULL);
+    }
+    exchange(g, l);
+}
+
+/* A V-cycle from a residual with a halo, and the next residual with one. */
+static void cycle(mg *g)
+{
+    const double *const s = g->p->s;
+    level *const l = g->levels;
+    int32_t k;
+    for (k = g->top; k > 0; k--) {
+        go_down(g, &l[k], &l[k - 1]);
+    }
+    memset(l[0].u, 0, (size_t)l[0].size * sizeof *l[0].u);
+    smooth(&l[0], s, l[0].r);
+    for (k = 1; k <= g->top; k++) {
+        double *const v = k == g->top ? g->v : l[k].r;
+        prolong(&l[k], &l[k - 1], v);
+        exchange(g, &l[k]);
+        smooth(&l[k], s, v);
+    }
+    exchange(g, &l[g->top]);
+}
+
+/* The sum of the squares of points i mod 4 = 0, 1, 2, 3, and of these (0 + 1) + (2 + 3). */
+static double sum_of_squares(const double *r, int64_t n)
+{
+    double s[4] = {0.0, 0.0, 0.0, 0.0};
+    int64_t i;
+    for (i = 0; i < n; i += 4) {
+        s[0] += r[i] * r[i];
+        s[1] += r[i + 1] * r[i + 1];
+        s[2] += r[i + 2] * r[i + 2];
+        s[3] += r[i + 3] * r[i + 3];
+    }
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* The root mean square of the finest residual: rows are added in the order of z, then y. A row that
+ * is elsewhere counts 0; thus the reduction puts the rows together and rounds nothing. */
+static double norm_of(mg *g)
+{
+    const level *const l = &g->levels[g->top];
+    const int64_t n = l->n;
+    double *const all = g->sums + n * n;
+    double sum = 0.0, root = 1.0;
+    int64_t z, y, i;
+    memset(g->sums, 0, (size_t)(n * n) * sizeof *g->sums);
+    for (z = l->lo[0]; z < l->hi[0]; z++) {
+        for (y = l->lo[1]; y < l->hi[1]; y++) {
+            g->sums[z * n + y] = sum_of_squares(at(l, l->r, z, y), n);
+        }
+    }
+    if (g->st == DPAR_OK) {
+        g->st = dpar_all_reduce(g->c, g->sums, all, n * n, DPAR_F64, DPAR_SUM, NULL);
+    }
+    for (i = 0; i < n * n; i++) {
+        sum += all[i];
+    }
+    sum /= (double)n * (double)n * (double)n;
+    for (i = 0; i < 60; i++) {
+        root = 0.5 * (root + sum / root); /* Newton's square root: no -lm */
+    }
+    return root;
+}
+
+/* ---- charges --------------------------------------------------------------------------------- */
+
+/* The ten largest of what was offered, and their points. */
+enum { TEN = 10 };
+typedef struct ten {
+    int64_t value[TEN], point[TEN];
+} ten;
+
+static void offer(ten *t, int64_t value, int64_t point)
+{
+    int i;
+    if (value <= t->value[TEN - 1]) {
+        return;
+    }
+    for (i = TEN - 1; i > 0 && t->value[i - 1] < value; i--) {
+        t->value[i] = t->value[i - 1];
+        t->point[i] = t->point[i - 1];
+    }
+    t->value[i] = value;
+    t->point[i] = point;
+}
+
+/* This rank's share of a charge. */
+static void charge(const mg *g, int64_t point, double v)
+{
+    const level *const l = &g->levels[g->top];
+    const int64_t z = point / l->n / l->n, y = point / l->n % l->n;
+    if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
+        at(l, g->v, z, y)[point % l->n] = v;
+    }
+}
+
+/* u = 0; v = 1 where the ten largest random numbers are, -1 where the ten smallest, else 0. Numbers
+ * are x = 5^13 x mod 2^46, from 314159265, x fastest. Every rank draws all: it takes less than the
+ * first cycle. */
+static void begin(mg *g)
+{
+    const level *const l = &g->levels[g->top];
+    const uint64_t mask = (UINT64_C(1) << 46) - 1;
+    uint64_t x = 314159265;
+    ten most, least;
+    int64_t i;
+    for (i = 0; i < TEN; i++) {
+        most.value[i] = least.value[i] = INT64_MIN;
+    }
+    for (i = 0; i < l->n * l->n * l->n; i++) {
+        x = x * 1220703125 & mask;
+        offer(&most, (int64_t)x, i);
+        offer(&least, -(int64_t)x, i);
+    }
+    memset(l->u, 0, (size_t)l->size * sizeof *l->u);
+    memset(g->v, 0, (size_t)l->size * sizeof *g->v);
+    for (i = 0; i < TEN; i++) {
+        charge(g, most.point[i], 1.0);
+        charge(g, least.point[i], -1.0);
+    }
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+/* Registered, zeroed; given back with the world. */
+static void *memory(mg *g, int64_t bytes)
+{
+    void *at = NULL;
+    g->st = g->st == DPAR_OK ? dpar_comm_alloc(g->c, bytes, &at) : g->st;
+    return at;
+}
+
+/* Who has what of a level, and the exchange; l->n and l->whole are known. */
+static void set_up_level(mg *g, level *l)
+{
+    const int64_t extent[3] = {l->n, l->n, l->n + 2};
+    dpar_placement cuts[2];
+    dpar_halo_field field;
+    dpar_halo_options options;
+    int64_t bytes = 0;
+    dpar_box own;
+    void *plan;
+    int d;
+    memset(&field, 0, sizeof field);
+    memset(&own, 0, sizeof own);
+    for (d = 0; d < 2; d++) {
+        cuts[d] = l->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
+        l->halo.low[d] = l->halo.high[d] = WIDTH;
+    }
+    l->halo.shape = DPAR_STENCIL_BOX;
+    l->halo.periodic = 3;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, &g->why);
+    }
+    if (g->st == DPAR_OK) {
+        (void)dpar_halo_owned(&l->halo, g->c->rank, &own);
+    }
+    memcpy(l->lo, own.lo, sizeof l->lo);
+    memcpy(l->hi, own.hi, sizeof l->hi);
+    l->row = l->n + 2;
+    l->plane = (l->hi[1] - l->lo[1] + 2 * WIDTH) * l->row;
+    l->size = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
+    l->u = (double *)memory(g, l->size * 8);
+    l->r = (double *)memory(g, l->size * 8);
+    field.halo = &l->halo;
+    field.type = DPAR_F64;
+    field.data = l->r;
+    memset(&options, 0, sizeof options);
+    options.field = &field;
+    options.fields = 1;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_exchange_bytes(g->c, &options, &bytes, &g->why);
+    }
+    plan = memory(g, bytes);
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_exchange_init(plan, bytes, g->c, &options, &l->x, &g->why);
+    }
+}
+
+static void set_up(mg *g, const int32_t *grid)
+{
+    const int64_t finest = g->p->n;
+    level *l = g->levels;
+    int64_t n;
+    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
+    for (n = 2; n <= finest; n *= 2) {
+        l = &g->levels[g->top++];
+        l->n = n;
+        l->whole = g->c->size > 1 && n < finest && (n <= 8 || n < 2 * grid[0]);
+        set_up_level(g, l);
+    }
+    g->top--;
+    g->v = (double *)memory(g, l->size * 8);
+    g->sums = (double *)memory(g, 2 * finest * finest * 8);
+}
+
+/* ---- the benchmark --------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Takes the first residual, runs so many cycles and returns the norm. */
+static double run(mg *g, int32_t cycles)
+{
+    int32_t i;
+    residual(&g->levels[g->top], g->v);
+    exchange(g, &g->levels[g->top]);
+    (void)norm_of(g); /* the reference code takes it too */
+    for (i = 0; i < cycles; i++) {
+        cycle(g);
+    }
+    return norm_of(g);
+}
+
+static int tell(const mg *g, double norm, double seconds)
+{
+    const problem *const p = g->p;
+    const double n = p->n, off = norm > p->norm ? norm - p->norm : p->norm - norm;
+    const int verified = off <= 1e-8 * p->norm;
+    printf("mg: class %c, %d^3 points, %d iterations, %d rank%s (%d x %d), engine %s\n", p->name,
+           (int)p->n, (int)p->iterations, (int)g->c->size, g->c->size > 1 ? "s" : "",
+           (int)g->mesh.axis[0].size, (int)g->mesh.axis[1].size, g->c->engine.name);
+    printf("norm      %.16e\n", norm);
+    printf("official  %.13e\n", p->norm);
+    printf("verified  %s (%.1e off, 1e-8 allowed)\n", verified ? "yes" : "NO", off / p->norm);
+    printf("time      %.4f s\n", seconds);
+    printf("Mop/s     %.1f\n", 58e-6 * n * n * n * p->iterations / seconds);
+#ifndef __OPTIMIZE__
+    printf("(compiled without -O2: slow)\n");
+#endif
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "mg: the results could not be written\n");
+        return 1;
+    }
+    return !verified;
+}
+
+/* What each rank runs. */
+static int solve(dpar_comm *c, void *arg)
+{
+    const request *const q = (const request *)arg;
+    double norm = 0.0, seconds = 0.0, slowest = 0.0;
+    mg g;
+    int32_t k;
+    memset(&g, 0, sizeof g);
+    g.p = q->p;
+    g.c = c;
+    set_up(&g, q->grid);
+    if (g.st == DPAR_OK) {
+        begin(&g);
+        (void)run(&g, 1); /* as the reference code: all memory has been touched */
+        begin(&g);
+        g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
+        seconds = now();
+        norm = run(&g, q->p->iterations);
+        seconds = now() - seconds;
+    }
+    if (g.st == DPAR_OK) {
+        g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+    }
+    for (k = 0; k <= g.top && g.st == DPAR_OK; k++) {
+        g.st = dpar_halo_exchange_close(g.levels[k].x);
+    }
+    if (g.st != DPAR_OK) {
+        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st),
+                g.why.text[0] != 0 ? g.why.text : c->why.text);
+        return 1;
+    }
+    return c->rank == 0 ? tell(&g, norm, slowest) : 0;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* Does word i stand there before, too? */
+static int repeats(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && argv[i][0] == '-';
+}
+
+/* 0: go on; 2: bad input, it was told; -1: help was wanted. */
+static int read_arguments(int argc, char **argv, request *q)
+{
+    int i, bad = 0;
+    for (i = 1; i < argc && bad == 0; i++) {
+        const char *const word = argv[i];
+        if (repeats(argv, i)) {
+            return complain("this is given twice:", word);
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            fputs(help, stdout);
+            return -1;
+        }
+        if (strcmp(word, "--class") == 0) {
+            const char *const given = i + 1 < argc ? argv[++i] : "";
+            for (q->p = problems; q->p < problems + PROBLEMS; q->p++) {
+                if (given[0] == q->p->name && given[1] == 0) {
+                    break;
+                }
+            }
+            if (q->p == problems + PROBLEMS) {
+                bad = complain("--class is S, W, A, B or C, not", given);
+            }
+        } else if (strcmp(word, "--ranks") == 0) {
+            const char *const given = i + 1 < argc ? argv[++i] : "";
+            char *end;
+            const long n = strtol(given, &end, 10);
+            q->ranks = (int32_t)n;
+            if (*given < '0' || *given > '9' || *end != 0 || n < 1 || n > RANKS) {
+                bad = complain("--ranks takes 1 to 64, not", given);
+            }
+        } else {
+            bad = complain("there is no option", word);
+        }
+    }
+    return bad;
+}
+
+/* How many ranks along z and y. */
+static int choose_grid(request *q)
+{
+    dpar_cart_grid grid;
+    dpar_why why;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = q->ranks;
+    grid.dims = 2;
+    grid.cells[0] = grid.cells[1] = q->p->n;
+    grid.weight[0] = 4; /* planes lie in one piece */
+    grid.weight[1] = 5;
+    grid.periodic = 3;
+    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK
+               ? 0
+               : complain(why.text, NULL);
+}
+
+#ifdef USE_MPI
+
+static int start(request *q)
+{
+    dpar_comm *c = NULL;
+    dpar_why why;
+    int bad;
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (c->size > RANKS || (q->ranks > 0 && q->ranks != c->size)) {
+        bad = complain("mpirun -np says how many ranks there are, 64 at most", NULL);
+    } else {
+        q->ranks = c->size;
+        bad = choose_grid(q);
+        bad = bad == 0 ? solve(c, q) : bad;
+    }
+    (void)dpar_comm_close(c);
+    return bad;
+}
+
+#else
+
+static int start(request *q)
+{
+    dpar_why why;
+    q->ranks = q->ranks > 0 ? q->ranks : 1;
+    if (choose_grid(q) != 0) {
+        return 2;
+    }
+    if (dpar_launch_with(q->ranks, solve, q, NULL, &why) != DPAR_OK) {
+        fprintf(stderr, "mg: %s\n", why.text);
+        return 1;
+    }
+    return 0;
+}
+
+#endif
+
+int main(int argc, char **argv)
+{
+    request q = {&problems[0], 0, {0, 0}};
+    int bad;
+#ifdef USE_MPI
+    MPI_Init(&argc, &argv);
+#endif
+    bad = read_arguments(argc, argv, &q);
+    bad = bad == 0 ? start(&q) : bad;
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return bad > 0 ? bad : 0;
+}

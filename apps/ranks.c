@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* ranks - real ranks on this machine: what each collective does, how fast it is, and what happens
+ * to the others when a rank is killed.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/ranks.c -o ranks
+ *   ./ranks 4
+ *
+ *   4 ranks, engine shm, private memory: each operation, all elements: 0 wrong
+ *   4 ranks, engine shm, registered memory: each operation, all elements: 0 wrong
+ *
+ *   bus bandwidth, GB/s  private memory                   registered memory
+ *                       4 KiB   64 KiB    1 MiB   16 MiB      4 KiB   64 KiB    1 MiB   16 MiB
+ *   all-reduce           0.58     1.42     0.71     0.65       0.27     1.21     1.96     1.58
+ *   reduce-scatter       0.16     0.24     0.52     0.42       0.12     0.54     0.59     0.51
+ *   all-gather           0.16     0.46     0.53     0.48       0.11     0.48     0.57     1.29
+ *   all-to-all           0.16     0.46     0.45     0.37       0.13     0.59     0.64     0.89
+ *   broadcast            0.25     0.45     1.01     1.00       0.16     0.71     1.12     1.07
+ *   reduce               0.31     0.96     0.93     0.70       0.15     0.90     1.38     1.74
+ *   gather               0.22     1.00     1.64     0.92       0.14     0.77     0.97     1.57
+ *   scatter              0.18     0.70     0.94     1.25       0.13     0.76     1.03     1.24
+ *   send-recv            0.16     0.51     0.97     1.08       0.26     0.99     1.08     2.10
+ *
+ *   Again, and now rank 3 is killed (SIGKILL) after three operations.
+ *   rank 0 was told: another rank is gone: all-gather #4 (10 f32) of 4 ranks: rank 3 was killed
+ *       by signal 9 (last done: all-reduce #3 (1000 f32, sum))
+ *
+ *   the flight recorder:
+ *   rank 0 (process 22874)
+ *       all-reduce #1 (1000 f32, sum) done
+ *       all-reduce #2 (1000 f32, sum) done
+ *       all-reduce #3 (1000 f32, sum) done
+ *       all-gather #4 (10 f32) failed
+ *   ...
+ *   rank 3 (process 22877) was killed by signal 9
+ *       all-reduce #1 (1000 f32, sum) done
+ *       all-reduce #2 (1000 f32, sum) done
+ *       all-reduce #3 (1000 f32, sum) done
+ *
+ *   dpar_launch says: another rank is gone: rank 3 was killed by signal 9 (SIGKILL)
+ *
+ * (numbers of two cores that were busy with other work, too)
+ *
+ * The same source over MPI (the part that kills a rank is left out: MPI ends the whole job):
+ *
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/ranks.c -o ranks && mpirun -np 4 ./ranks
+ *
+ * Exit code: 0 fine, 1 a wrong result or an error that should not be, 2 bad input (one sentence on
+ * stderr). */
+#include "dpar_comm.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char help[] =
+    "ranks: starts ranks, runs each collective, measures it, kills a rank\n"
+    "\n"
+    "  ranks --help, -h\n"
+    "  ranks N [--size BYTES]    N ranks, 1 to 64; the largest message of the table,\n"
+    "                            1 MiB to 1 GiB (default 16777216)\n"
+    "  mpirun -np N ranks        built with -DUSE_MPI\n"
+    "                            (both with -O2: else the table is slow)\n"
+    "\n"
+    "The table: bus bandwidth as nccl-tests define it, in GB/s: bytes over time, times 2 (n-1)/n\n"
+    "for all-reduce, (n-1)/n where pieces of n ranks travel, 1 else. Registered memory comes from\n"
+    "dpar_comm_alloc: the other ranks reach it without a copy between. Inputs are rewritten "
+    "before\n"
+    "each operation, the slowest rank counts.\n";
+
+enum { SIZES = 4, CHECKED = 1024 }; /* columns of the table; elements of the first check */
+
+typedef struct plan {
+    int64_t size[SIZES]; /* bytes */
+    int wrong;
+} plan;
+
+static int complain(const char *what, const char *word)
+{
+    fprintf(stderr, "ranks: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
+            word != NULL ? "'" : "");
+    return 2;
+}
+
+/* A table that could not be written is no answer. */
+static int finish(int code)
+{
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
+                                                 : code;
+}
+
+/* ---- the operations -------------------------------------------------------------------------- */
+
+/* What a rank puts in: element i of its input. */
+static float mine(int32_t rank, int64_t i)
+{
+    return (float)((rank + 1) * 3 + i % 61);
+}
+
+/* The sum of that over n ranks; small enough to be exact. */
+static float sum(int32_t n, int64_t i)
+{
+    return (float)(3 * n * (n + 1) / 2 + n * (i % 61));
+}
+
+static const int32_t kinds[] = {DPAR_ALL_REDUCE, DPAR_REDUCE_SCATTER, DPAR_ALL_GATHER,
+                                DPAR_ALL_TO_ALL, DPAR_BROADCAST,      DPAR_REDUCE,
+                                DPAR_GATHER,     DPAR_SCATTER,        DPAR_SEND_RECV};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* Do pieces of n ranks make up the message? */
+static int in_pieces(int32_t kind)
+{
+    return kind == DPAR_REDUCE_SCATTER || kind == DPAR_ALL_GATHER || kind == DPAR_ALL_TO_ALL ||
+           kind == DPAR_GATHER || kind == DPAR_SCATTER;
+}
+
+/* The operation on `count` elements: of the rank's piece, or of all. Root is rank 0. A message goes
+ * to the next rank, another comes from the one before. */
+static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, int64_t count)
+{
+    dpar_work sent, came;
+    dpar_status st;
+    switch (kind) {
+    case DPAR_ALL_REDUCE: return dpar_all_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    case DPAR_REDUCE_SCATTER:
+        return dpar_reduce_scatter(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    case DPAR_ALL_GATHER: return dpar_all_gather(c, in, out, count, DPAR_F32, NULL);
+    case DPAR_ALL_TO_ALL: return dpar_all_to_all(c, in, out, count, DPAR_F32, NULL);
+    case DPAR_BROADCAST: return dpar_broadcast(c, out, count, DPAR_F32, 0, NULL);
+    case DPAR_REDUCE: return dpar_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, 0, NULL);
+    case DPAR_GATHER: return dpar_gather(c, in, out, count, DPAR_F32, 0, NULL);
+    case DPAR_SCATTER: return dpar_scatter(c, in, out, count, DPAR_F32, 0, NULL);
+    default: break;
+    }
+    memset(&sent, 0, sizeof sent);
+    memset(&came, 0, sizeof came);
+    st = dpar_recv(c, out, count, DPAR_F32, (c->rank + c->size - 1) % c->size, 0, &came);
+    if (st == DPAR_OK) {
+        st = dpar_send(c, in, count, DPAR_F32, (c->rank + 1) % c->size, 0, &sent);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_wait(&came);
+    }
+    return st == DPAR_OK ? dpar_wait(&sent) : st;
+}
+
+/* Element i of what `rank` must have then; -1: it receives nothing. */
+static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i)
+{
+    const int32_t n = c->size, me = c->rank;
+    switch (kind) {
+    case DPAR_ALL_REDUCE: return sum(n, i);
+    case DPAR_REDUCE_SCATTER: return sum(n, me * count + i);
+    case DPAR_ALL_GATHER: return mine((int32_t)(i / count), i % count);
+    case DPAR_ALL_TO_ALL: return mine((int32_t)(i / count), me * count + i % count);
+    case DPAR_BROADCAST: return mine(0, i);
+    case DPAR_REDUCE: return me == 0 ? sum(n, i) : -1;
+    case DPAR_GATHER: return me == 0 ? mine((int32_t)(i / count), i % count) : -1;
+    case DPAR_SCATTER: return mine(0, me * count + i);
+    default: return mine((me + n - 1) % n, i);
+    }
+}
+
+/* Elements of the output. */
+static int64_t results(const dpar_comm *c, int32_t kind, int64_t count)
+{
+    return kind == DPAR_ALL_GATHER || kind == DPAR_ALL_TO_ALL || kind == DPAR_GATHER
+               ? count * c->size
+               : count;
+}
+
+static void fill(const dpar_comm *c, int32_t kind, float *in, float *out, int64_t elements)
+{
+    int64_t i;
+    for (i = 0; i < elements; i++) {
+        in[i] = mine(c->rank, i);
+    }
+    for (i = 0; i < elements && kind == DPAR_BROADCAST && c->rank == 0; i++) {
+        out[i] = mine(0, i);
+    }
+}
+
+/* How many elements of the output are wrong, every step-th looked at. */
+static int64_t wrong(const dpar_comm *c, int32_t kind, const float *out, int64_t count,
+                     int64_t step)
+{
+    int64_t bad = 0, i;
+    for (i = 0; i < results(c, kind, count); i += step) {
+        const float want = expected(c, kind, count, i);
+        bad += want >= 0.0f && (out[i] < want || out[i] > want);
+    }
+    return bad;
+}
+
+/* One sentence when an operation failed. */
+static int failed(const dpar_comm *c, int32_t kind, dpar_status st)
+{
+    if (st != DPAR_OK) {
+        printf("rank %d: %s: %s: %s\n", (int)c->rank, dpar_collective_name(kind),
+               dpar_status_text(st), c->why.text);
+    }
+    return st != DPAR_OK;
+}
+
+/* ---- each once, all elements checked --------------------------------------------------------- */
+
+/* Pieces of different sizes: rank r has r + 1 elements. */
+static int64_t check_pieces(dpar_comm *c, float *in, float *out)
+{
+    int64_t count[64], same[64], bad = 0, at = 0, i;
+    int32_t r;
+    for (r = 0; r < c->size; r++) {
+        count[r] = r + 1;
+        same[r] = c->rank + 1;
+    }
+    fill(c, DPAR_ALL_GATHER, in, out, (int64_t)c->size * c->size);
+    if (failed(c, DPAR_ALL_GATHER, dpar_all_gather_v(c, in, out, count, NULL, DPAR_F32, NULL))) {
+        return 1;
+    }
+    for (r = 0; r < c->size; r++) {
+        for (i = 0; i < count[r]; i++) {
+            bad += out[at] < mine(r, i) || out[at] > mine(r, i);
+            at++;
+        }
+    }
+    if (failed(c, DPAR_ALL_TO_ALL,
+               dpar_all_to_all_v(c, in, count, NULL, out, same, NULL, DPAR_F32, NULL))) {
+        return 1;
+    }
+    at = (int64_t)c->rank * (c->rank + 1) / 2; /* where this rank's piece begins in each input */
+    for (r = 0; r < c->size; r++) {
+        for (i = 0; i <= c->rank; i++) {
+            const float got = out[(int64_t)r * (c->rank + 1) + i];
+            bad += got < mine(r, at + i) || got > mine(r, at + i);
+        }
+    }
+    return bad;
+}
+
+static int check_all(dpar_comm *c, float *in, float *out, const char *memory)
+{
+    const int64_t count = CHECKED / c->size;
+    int64_t bad = 0, all = 0;
+    int k;
+    for (k = 0; k < KINDS; k++) {
+        fill(c, kinds[k], in, out, count * c->size);
+        if (failed(c, kinds[k], run(c, kinds[k], in, out, count))) {
+            return 1;
+        }
+        bad += wrong(c, kinds[k], out, count, 1);
+    }
+    bad += check_pieces(c, in, out);
+    if (failed(c, DPAR_BARRIER, dpar_barrier(c, NULL)) ||
+        failed(c, DPAR_ALL_REDUCE, dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL))) {
+        return 1;
+    }
+    if (c->rank == 0) {
+        printf("%d rank%s, engine %s, %s memory: each operation, all elements: %lld wrong\n",
+               (int)c->size, c->size > 1 ? "s" : "", c->engine.name, memory, (long long)all);
+    }
+    return all != 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Median over some runs of what the slowest rank needed, in seconds; negative: an error. */
+static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t bytes, int *bad)
+{
+    enum { MOST = 51 };
+    const int64_t all = bytes / 4;
+    const int64_t count = in_pieces(kind) ? all / c->size : all;
+    const int times = bytes > (1 << 22) ? 5 : bytes > (1 << 18) ? 15 : MOST;
+    double took[MOST], slowest[MOST];
+    int i, k;
+    for (i = 0; i < times; i++) {
+        dpar_status st;
+        fill(c, kind, in, out, all);
+        st = dpar_barrier(c, NULL);
+        took[i] = now();
+        st = st == DPAR_OK ? run(c, kind, in, out, count) : st;
+        took[i] = now() - took[i];
+        if (failed(c, kind, st)) {
+            return -1;
+        }
+    }
+    *bad += wrong(c, kind, out, count, 97) > 0;
+    if (failed(c, kind, dpar_all_reduce(c, took, slowest, times, DPAR_F64, DPAR_MAX, NULL))) {
+        return -1;
+    }
+    for (i = 1; i < times; i++) {
+        double t = slowest[i];
+        for (k = i; k > 0 && slowest[k - 1] > t; k--) {
+            slowest[k] = slowest[k - 1];
+        }
+        slowest[k] = t;
+    }
+    return slowest[times / 2];
+}
+
+static double bus_factor(int32_t kind, int32_t n)
+{
+    if (kind == DPAR_ALL_REDUCE) {
+        return 2.0 * (n - 1) / n;
+    }
+    return in_pieces(kind) ? (double)(n - 1) / n : 1.0;
+}
+
+static void print_size(int64_t bytes)
+{
+    if (bytes >= 1 << 20) {
+        printf("%5lld MiB", (long long)(bytes >> 20));
+    } else if (bytes >= 1 << 10) {
+        printf("%5lld KiB", (long long)(bytes >> 10));
+    } else {
+        printf("%7lld B", (long long)bytes);
+    }
+}
+
+static void print_header(const plan *p)
+{
+    int m, s;
+    printf("\nbus bandwidth, GB/s  %-*sregistered memory\n                ", 9 * SIZES - 3,
+           "private memory");
+    for (m = 0; m < 2; m++) {
+        for (s = 0; s < SIZES; s++) {
+            print_size(p->size[s]);
+        }
+        printf("%s", m ? "\n" : "  ");
+    }
+}
+
+/* memory[0], [1]: private in and out; [2], [3]: registered. */
+static int table(dpar_comm *c, const plan *p, float **memory)
+{
+    int k, m, s, bad = 0;
+    if (c->rank == 0) {
+        print_header(p);
+    }
+    for (k = 0; k < KINDS; k++) {
+        for (m = 0; m < 2; m++) {
+            for (s = 0; s < SIZES; s++) {
+                double t = measure(c, kinds[k], memory[2 * m], memory[2 * m + 1], p->size[s], &bad);
+                if (t < 0.0) {
+                    return 1;
+                }
+                if (c->rank == 0) {
+                    if (m == 0 && s == 0) {
+                        printf("%-16s", dpar_collective_name(kinds[k]));
+                    } else if (s == 0) {
+                        printf("  ");
+                    }
+                    printf("%9.2f", (double)p->size[s] / t / 1e9 * bus_factor(kinds[k], c->size));
+                }
+            }
+        }
+        if (c->rank == 0) {
+            printf("\n");
+            fflush(stdout);
+        }
+    }
+#ifndef __OPTIMIZE__
+    if (c->rank == 0) {
+        printf("(compiled without -O2: slow)\n");
+        fflush(stdout);
+    }
+#endif
+    if (bad > 0) {
+        printf("rank %d: %d results were wrong\n", (int)c->rank, bad);
+    }
+    return bad > 0;
+}
+
+/* What each rank runs. */
+static int collectives(dpar_comm *c, void *arg)
+{
+    const plan *p = (const plan *)arg;
+    float *memory[4] = {NULL, NULL, NULL, NULL};
+    const size_t bytes = (size_t)p->size[SIZES - 1];
+    int k, bad = 0;
+    for (k = 0; k < 4; k++) {
+        void *at = NULL;
+        if (k < 2) {
+            at = malloc(bytes);
+            if (at != NULL) {
+                memset(at, 0, bytes);
+            }
+        } else {
+            (void)dpar_comm_alloc(c, (int64_t)bytes, &at);
+        }
+        if (at == NULL) {
+            printf("rank %d: no memory: %s\n", (int)c->rank, k < 2 ? "malloc" : c->why.text);
+            bad = 1;
+        }
+        memory[k] = (float *)at;
+    }
+    bad = bad || check_all(c, memory[0], memory[1], "private") ||
+          check_all(c, memory[2], memory[3], "registered") || table(c, p, memory);
+    for (k = 0; k < 4; k++) {
+        if (k < 2) {
+            free(memory[k]);
+        } else {
+            dpar_comm_release(c, memory[k]);
+        }
+    }
+    return finish(bad);
+}
+
+/* ---- a rank is killed ------------------------------------------------------------------------ */
+
+#ifndef USE_MPI
+
+/* The last rank dies in the middle of its work; the others see it in the operation that they are
+ * in. Rank 0 also prints what the flight recorder knows. */
+static int with_a_death(dpar_comm *c, void *arg)
+{
+    static float in[1000], out[1000];
+    static char text[64 * 512]; /* four operations a rank, a line each */
+    dpar_text report;
+    dpar_status st = DPAR_OK;
+    int i;
+    (void)arg;
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpar_all_reduce(c, in, out, 1000, DPAR_F32, DPAR_SUM, NULL);
+    }
+    if (c->rank == c->size - 1) {
+        fflush(stdout);
+        raise(SIGKILL);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(c, in, out, 10, DPAR_F32, NULL);
+    }
+    if (c->rank == 0) {
+        printf("rank 0 was told: %s: %s\n", dpar_status_text(st), c->why.text);
+        dpar_text_init(&report, text, sizeof text);
+        dpar_comm_report(c, &report);
+        printf("\nthe flight recorder:\n%s", text);
+    }
+    return st != DPAR_E_PEER; /* anything else would be wrong */
+}
+
+static int kill_one(int32_t n)
+{
+    dpar_why why;
+    dpar_status st;
+    if (n == 1) {
+        printf("\nOne rank alone: nobody would see it die.\n");
+        return 0;
+    }
+    printf("\nAgain, and now rank %d is killed (SIGKILL) after three operations.\n", (int)n - 1);
+    fflush(stdout);
+    st = dpar_launch_with(n, with_a_death, NULL, NULL, &why);
+    printf("\ndpar_launch says: %s: %s\n", dpar_status_text(st), st < 0 ? why.text : "");
+    return st != DPAR_E_PEER;
+}
+
+#endif
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* A whole number within limits; 0 when it is not. */
+static int64_t number(const char *word, int64_t least, int64_t most)
+{
+    char *end;
+    long long v;
+    if (word == NULL || *word < '0' || *word > '9') {
+        return 0;
+    }
+    v = strtoll(word, &end, 10);
+    return *end == 0 && v >= least && v <= most ? v : 0;
+}
+
+static int read_arguments(int argc, char **argv, int32_t *n, plan *p)
+{
+    int64_t size = INT64_C(1) << 24;
+    int i, s, sized = 0;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--size") == 0) {
+            if (sized++) {
+                return complain("given twice:", argv[i]);
+            }
+            size = number(i + 1 < argc ? argv[i + 1] : NULL, 1 << 20, INT64_C(1) << 30);
+            if (size == 0) {
+                return complain("--size takes 1048576 to 1073741824 bytes, not",
+                                i + 1 < argc ? argv[i + 1] : "");
+            }
+            i++;
+        } else if (*n > 0) {
+            return complain("a second number of ranks:", argv[i]);
+        } else {
+            *n = (int32_t)number(argv[i], 1, 64);
+            if (*n == 0) {
+                return complain("ranks are a number from 1 to 64, not", argv[i]);
+            }
+        }
+    }
+    for (s = SIZES - 1; s >= 0; s--) {
+        p->size[s] = size / 4 * 4;
+        size /= 16;
+    }
+    return 0;
+}
+
+static int asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    plan p;
+    int32_t n = 0;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    int bad;
+    MPI_Init(&argc, &argv);
+    memset(&p, 0, sizeof p);
+    if (argc > 1 && asks_for_help(argv[1])) {
+        fputs(help, stdout);
+        MPI_Finalize();
+        return 0;
+    }
+    bad = read_arguments(argc, argv, &n, &p);
+    if (bad == 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        bad = complain(why.text, NULL);
+    }
+    if (bad == 0 && ((n > 0 && n != c->size) || c->size > 64)) {
+        bad = complain("under mpirun its -np says how many ranks there are, 64 at most", NULL);
+    }
+    if (bad == 0) {
+        bad = collectives(c, &p);
+        if (c->rank == 0) {
+            printf("\nNo rank is killed here: MPI would end the whole job.\n");
+        }
+    }
+    (void)dpar_comm_close(c);
+    MPI_Finalize();
+    return bad;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    plan p;
+    int32_t n = 0;
+    dpar_why why;
+    dpar_status st;
+    int bad;
+    memset(&p, 0, sizeof p);
+    if (argc == 1 || asks_for_help(argv[1])) {
+        fputs(help, stdout);
+        return finish(0);
+    }
+    bad = read_arguments(argc, argv, &n, &p);
+    if (bad != 0) {
+        return bad;
+    }
+    if (n == 0) {
+        return complain("how many ranks? ranks 4", NULL);
+    }
+    st = dpar_launch_with(n, collectives, &p, NULL, &why);
+    if (st != DPAR_OK) {
+        fprintf(stderr, "ranks: %s\n", why.text);
+        return 1;
+    }
+    return finish(kill_one(n));
+}
+
+#endif

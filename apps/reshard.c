@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* reshard - a checkpoint written by one set of ranks is read by another.
+ *
+ *   cc -DDPAR_IMPLEMENTATION -I. apps/reshard.c -o reshard && ./reshard
+ *
+ *   Llama-3-8B, 291 tensors, shapes / 16: 31.4 million elements
+ *   wrote by 8 ranks (dp 4, tp 2): 8 files, 125.5 MB
+ *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
+ *   every element is where it belongs
+ *
+ * Each rank works out alone which bytes of whose file it needs (dpar_transfers_first): no index is
+ * written, none is gathered. A file holds the rank's shards one after the other, in C order. */
+#include "dpar.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TENSORS = 400, WRITERS = 8, READERS = 12, LAYERS = 32, STAGES = 3 };
+
+typedef struct tensor {
+    char name[48];
+    int32_t dims, cut; /* cut: the dim that tensor parallelism shards, -1: none */
+    int32_t layer;     /* -1: before the layers, LAYERS: after them */
+    int64_t extent[2];
+    dpar_layout saved, wanted;
+} tensor;
+
+static tensor list[TENSORS];
+static int tensors;
+static const char *folder = ".";
+static int64_t shrink = 16;
+
+static int keep;
+
+static void remove_files(void)
+{
+    char path[512];
+    int i;
+    for (i = 0; i < WRITERS && !keep; i++) {
+        snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, i);
+        remove(path);
+    }
+}
+
+static int writing; /* files are there that nobody asked to keep */
+
+static void fail(const char *what, const char *why)
+{
+    fprintf(stderr, "reshard: %s: %s\n", what, why);
+    if (writing) {
+        remove_files();
+    }
+    exit(2);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static void add(int32_t layer, const char *name, int32_t cut, int64_t rows, int64_t columns)
+{
+    tensor *t = &list[tensors++];
+    if (layer >= 0 && layer < LAYERS) {
+        snprintf(t->name, sizeof t->name, "model.layers.%d.%s.weight", layer, name);
+    } else {
+        snprintf(t->name, sizeof t->name, "%s.weight", name);
+    }
+    t->layer = layer;
+    t->cut = cut;
+    t->dims = columns > 0 ? 2 : 1;
+    t->extent[0] = rows / shrink;
+    t->extent[1] = columns / shrink;
+}
+
+/* Llama-3-8B: hidden 4096, 32 heads, 8 of keys and values, feed-forward 14336, vocabulary 128256.
+ */
+static void llama_3_8b(void)
+{
+    int32_t k;
+    add(-1, "model.embed_tokens", 0, 128256, 4096);
+    for (k = 0; k < LAYERS; k++) {
+        add(k, "input_layernorm", -1, 4096, 0);
+        add(k, "self_attn.q_proj", 0, 4096, 4096);
+        add(k, "self_attn.k_proj", 0, 1024, 4096);
+        add(k, "self_attn.v_proj", 0, 1024, 4096);
+        add(k, "self_attn.o_proj", 1, 4096, 4096);
+        add(k, "post_attention_layernorm", -1, 4096, 0);
+        add(k, "mlp.gate_proj", 0, 14336, 4096);
+        add(k, "mlp.up_proj", 0, 14336, 4096);
+        add(k, "mlp.down_proj", 1, 4096, 14336);
+    }
+    add(LAYERS, "model.norm", -1, 4096, 0);
+    add(LAYERS, "lm_head", 0, 128256, 4096);
+}
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+/* Tensor parallelism cuts first, then data parallelism (FSDP) cuts dim 0 of what is left. */
+static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
+{
+    int32_t dp = dpar_mesh_find(mesh, "dp"), tp = dpar_mesh_find(mesh, "tp");
+    dpar_placement placement[2];
+    dpar_layout l;
+    dpar_why why;
+    placement[dp] = dpar_shard(0);
+    placement[tp] = t->cut < 0 ? dpar_replicate() : dpar_shard(t->cut);
+    placement[dp].order = 1;
+    if (dpar_layout_init(&l, mesh, t->dims, t->extent, placement, &why) != DPAR_OK) {
+        fail(t->name, why.text);
+    }
+    return l;
+}
+
+/* Layers in even shares over the stages; what comes before on the first, what comes after on the
+ * last. */
+static int32_t stage_of(const tensor *t)
+{
+    dpar_split s;
+    if (dpar_split_init(&s, DPAR_EVEN, LAYERS, STAGES, 0, NULL) != DPAR_OK) {
+        return 0;
+    }
+    return t->layer < 0 ? 0 : t->layer >= LAYERS ? STAGES - 1 : dpar_split_owner(&s, t->layer);
+}
+
+static void make_layouts(void)
+{
+    static const int32_t saved_size[] = {4, 2}, wanted_size[] = {STAGES, 2, 2};
+    dpar_mesh saved, wanted, stage;
+    int i;
+    dpar_why why;
+    if (dpar_mesh_init(&saved, "dp tp", saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
+        dpar_mesh_init(&wanted, "pp dp tp", wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
+        fail("mesh", why.text);
+    }
+    for (i = 0; i < tensors; i++) {
+        if (dpar_mesh_slice(&stage, &wanted, 6u, stage_of(&list[i]) * 4, &why) != DPAR_OK) {
+            fail("stage", why.text);
+        }
+        list[i].saved = spread(&list[i], &saved);
+        list[i].wanted = spread(&list[i], &stage);
+    }
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static FILE *shard_file(int32_t rank, const char *mode)
+{
+    char path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, rank);
+    f = fopen(path, mode);
+    if (f == NULL) {
+        fail(path, "cannot be opened (--dir says where)");
+    }
+    return f;
+}
+
+/* A number that tells each element of each tensor from the others. */
+static uint32_t mark(int tensor_id, int64_t index)
+{
+    uint64_t x = ((uint64_t)tensor_id << 48) ^ (uint64_t)index;
+    x = (x ^ x >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)(x >> 32);
+}
+
+/* Visits a rank's elements of a tensor in the order of its local array: writes their marks, or
+ * checks them. Returns how many are wrong. */
+static int64_t visit(int id, const dpar_layout *l, int32_t rank, uint32_t *local, int check)
+{
+    dpar_box_cursor cursor;
+    dpar_box box;
+    int64_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], wrong = 0, i, j;
+    int64_t columns = l->dims > 1 ? l->extent[1] : 1;
+    memset(&cursor, 0, sizeof cursor);
+    dpar_layout_strides(l, rank, NULL, stride);
+    while (dpar_layout_next(l, rank, &cursor, &box, at)) {
+        int64_t left = l->dims > 1 ? box.lo[1] : 0, right = l->dims > 1 ? box.hi[1] : 1;
+        for (i = box.lo[0]; i < box.hi[0]; i++) {
+            uint32_t *row = local + (at[0] + i - box.lo[0]) * stride[0] + (l->dims > 1 ? at[1] : 0);
+            for (j = left; j < right; j++) {
+                uint32_t m = mark(id, i * columns + j);
+                wrong += check && row[j - left] != m;
+                row[j - left] = m;
+            }
+        }
+    }
+    return wrong;
+}
+
+static uint32_t *room(int64_t elements)
+{
+    uint32_t *p = (uint32_t *)malloc((size_t)(elements > 0 ? elements : 1) * sizeof(uint32_t));
+    if (p == NULL) {
+        fail("memory", "not enough: try a larger --shrink");
+    }
+    return p;
+}
+
+static double write_all(void)
+{
+    double bytes = 0.0;
+    int32_t rank;
+    int i;
+    for (rank = 0; rank < WRITERS; rank++) {
+        FILE *f = shard_file(rank, "wb");
+        for (i = 0; i < tensors; i++) {
+            const dpar_layout *l = &list[i].saved;
+            int64_t n = dpar_layout_is_primary(l, rank) ? dpar_layout_numel(l, rank) : 0;
+            uint32_t *local = room(n);
+            if (n > 0) {
+                (void)visit(i, l, rank, local, 0);
+            }
+            if (fwrite(local, sizeof *local, (size_t)n, f) != (size_t)n) {
+                fail("writing", "the disk is full?");
+            }
+            bytes += 4.0 * (double)n;
+            free(local);
+        }
+        if (fclose(f) != 0) {
+            fail("writing", "the disk is full?");
+        }
+    }
+    return bytes;
+}
+
+/* Where tensor i begins in the file of a writer, in elements. */
+static int64_t file_offset(int i, int32_t rank)
+{
+    int64_t at = 0;
+    int k;
+    for (k = 0; k < i; k++) {
+        at += dpar_layout_is_primary(&list[k].saved, rank) ? dpar_layout_numel(&list[k].saved, rank)
+                                                           : 0;
+    }
+    return at;
+}
+
+/* One box from a file into a local array; rows that follow one another on both sides are one read.
+ */
+static int64_t read_box(const dpar_transfer *t, FILE *f, int64_t base, const int64_t *there,
+                        uint32_t *local, const int64_t *here)
+{
+    int64_t rows = t->dims > 1 ? t->extent[0] : 1;
+    int64_t width = t->dims > 1 ? t->extent[1] : t->extent[0], reads = 0, i;
+    int64_t from = t->theirs[0] * there[0] + (t->dims > 1 ? t->theirs[1] : 0);
+    int64_t to = t->mine[0] * here[0] + (t->dims > 1 ? t->mine[1] : 0);
+    if (t->dims > 1 && width == there[0] && width == here[0]) {
+        width *= rows;
+        rows = 1;
+    }
+    for (i = 0; i < rows; i++, reads++) {
+        if (fseek(f, (long)(4 * (base + from + i * there[0])), SEEK_SET) != 0 ||
+            fread(local + to + i * here[0], 4, (size_t)width, f) != (size_t)width) {
+            fail("reading", "a file is shorter than its layout says");
+        }
+    }
+    return reads;
+}
+
+typedef struct tally {
+    int64_t boxes, reads, elements, wrong;
+    int64_t from[READERS][WRITERS]; /* elements */
+} tally;
+
+static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
+{
+    static dpar_transfers w;
+    dpar_transfer t;
+    dpar_why why;
+    int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
+    uint32_t *local = room(dpar_layout_numel(&list[i].wanted, rank));
+    if (dpar_transfers_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES,
+                             DPAR_PRIMARY) != DPAR_OK) {
+        fail(list[i].name, why.text);
+    }
+    dpar_layout_strides(&list[i].wanted, rank, NULL, here);
+    while (dpar_transfers_next(&w, &t)) {
+        dpar_layout_strides(&list[i].saved, t.peer, NULL, there);
+        sum->reads += read_box(&t, file[t.peer], file_offset(i, t.peer), there, local, here);
+        sum->boxes++;
+        sum->elements += dpar_transfer_volume(&t);
+        sum->from[rank][t.peer] += dpar_transfer_volume(&t);
+    }
+    sum->wrong += visit(i, &list[i].wanted, rank, local, 1);
+    free(local);
+}
+
+static void read_all(tally *sum)
+{
+    FILE *file[WRITERS];
+    int32_t rank;
+    int i;
+    for (rank = 0; rank < WRITERS; rank++) {
+        file[rank] = shard_file(rank, "rb");
+    }
+    for (rank = 0; rank < READERS; rank++) {
+        for (i = 0; i < tensors; i++) {
+            read_tensor(i, rank, file, sum);
+        }
+    }
+    for (rank = 0; rank < WRITERS; rank++) {
+        fclose(file[rank]);
+    }
+}
+
+/* ---- what a careful reader checks first --------------------------------------------------------
+ */
+
+/* The boxes that were saved cover each tensor once. */
+static void check_saved(void)
+{
+    dpar_box box[WRITERS];
+    int32_t order[WRITERS], rank, n;
+    dpar_why why;
+    int i;
+    for (i = 0; i < tensors; i++) {
+        for (rank = 0, n = 0; rank < WRITERS; rank++) {
+            dpar_box_cursor cursor;
+            memset(&cursor, 0, sizeof cursor);
+            if (dpar_layout_is_primary(&list[i].saved, rank) &&
+                dpar_layout_next(&list[i].saved, rank, &cursor, &box[n], NULL)) {
+                n++;
+            }
+        }
+        if (dpar_box_cover(list[i].dims, list[i].extent, box, n, order, &why) != DPAR_OK) {
+            fail(list[i].name, why.text);
+        }
+    }
+}
+
+/* ---- showing -----------------------------------------------------------------------------------
+ */
+
+static void print_plan(const tally *sum)
+{
+    int32_t r, w;
+    printf("\nmillions of elements that each reader takes from each writer's file\n  reader (pp dp "
+           "tp)");
+    for (w = 0; w < WRITERS; w++) {
+        printf("   w%d", w);
+    }
+    printf("\n");
+    for (r = 0; r < READERS; r++) {
+        printf("  %6d  (%d  %d  %d) ", r, r / 4, r / 2 % 2, r % 2);
+        for (w = 0; w < WRITERS; w++) {
+            if (sum->from[r][w] > 0) {
+                printf(" %4.1f", (double)sum->from[r][w] * 1e-6);
+            } else {
+                printf("    .");
+            }
+        }
+        printf("\n");
+    }
+}
+
+/* Who owns what of a tensor: its boxes in a unit square, a colour a rank. */
+static void draw(FILE *f, const tensor *t, const dpar_layout *l, int32_t ranks, double x, double y)
+{
+    int32_t rank;
+    for (rank = 0; rank < ranks; rank++) {
+        dpar_box_cursor cursor;
+        dpar_box box;
+        memset(&cursor, 0, sizeof cursor);
+        while (dpar_layout_next(l, rank, &cursor, &box, NULL)) {
+            double rows = 120.0 / (double)t->extent[0];
+            double columns = t->dims > 1 ? 120.0 / (double)t->extent[1] : 120.0;
+            double left = t->dims > 1 ? (double)box.lo[1] * columns : 0.0;
+            double right = t->dims > 1 ? (double)box.hi[1] * columns : 120.0;
+            double top = (double)box.lo[0] * rows, bottom = (double)box.hi[0] * rows;
+            fprintf(f,
+                    "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='hsl(%d,60%%,72%%)' "
+                    "stroke='#444'/><text x='%.1f' y='%.1f'>%d</text>\n",
+                    x + left, y + top, right - left, bottom - top, rank * 137 % 360,
+                    x + (left + right) / 2.0, y + (top + bottom) / 2.0 + 4.0, rank);
+        }
+    }
+}
+
+static void picture(const char *path)
+{
+    static const int show[] = {0, 2, 3, 5, 9, 290};
+    FILE *f = fopen(path, "w");
+    int i;
+    if (f == NULL) {
+        fail(path, "cannot be written");
+    }
+    fprintf(
+        f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 920 360' font-family='sans-serif' "
+           "font-size='11' text-anchor='middle'>\n<rect width='920' height='360' fill='#fff'/>\n"
+           "<text x='60' y='110'>saved: dp 4, tp 2</text>\n"
+           "<text x='60' y='270'>read: pp 3, dp 2, tp 2</text>\n");
+    for (i = 0; i < 6; i++) {
+        const tensor *t = &list[show[i]];
+        double x = 130.0 + 130.0 * i;
+        fprintf(f, "<text x='%.0f' y='24' font-size='9'>%s</text>\n", x + 60.0,
+                strncmp(t->name, "model.layers.", 13) == 0 ? t->name + 6 : t->name);
+        draw(f, t, &t->saved, WRITERS, x, 40.0);
+        draw(f, t, &t->wanted, READERS, x, 200.0);
+    }
+    fprintf(f, "</svg>\n");
+    if (ferror(f) != 0 || fclose(f) != 0) {
+        fail(path, "cannot be written");
+    }
+}
+
+static void help(void)
+{
+    puts("reshard: a checkpoint of Llama-3-8B's tensors is written by 8 ranks (dp 4, tp 2) and "
+         "read by\n"
+         "12 (pp 3, dp 2, tp 2), through files, every element checked.\n\n"
+         "  --shrink N    divide every dim by N: 1, 2, 4, 8 or 16 (16; 1 needs 32 GB of disk)\n"
+         "  --dir DIR     where the files go (.); they are removed at the end\n"
+         "  --keep        leave them\n"
+         "  --svg FILE    draw who owned what, before and after\n\n"
+         "  reshard --dir /tmp --svg owners.svg");
+}
+
+static void finish(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fail("stdout", "cannot be written");
+    }
+}
+
+/* Was the i-th word, an option, there before? Of two the last would count, unseen. */
+static int said_before(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i;
+}
+
+int main(int argc, char **argv)
+{
+    static tally sum;
+    const char *svg = NULL;
+    double elements = 0.0, written;
+    int i;
+    for (i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--help") == 0) {
+            help();
+            finish();
+            return 0;
+        }
+        if (strcmp(argv[i], "--keep") == 0) {
+            keep = 1;
+            continue;
+        }
+        if (value == NULL || strncmp(value, "--", 2) == 0) {
+            fail(argv[i], "no such option, or its value is missing (--help)");
+        } else if (said_before(argv, i)) {
+            fail(argv[i], "given twice");
+        } else if (strcmp(argv[i], "--dir") == 0) {
+            folder = value;
+        } else if (strcmp(argv[i], "--svg") == 0) {
+            svg = value;
+        } else if (strcmp(argv[i], "--shrink") == 0) {
+            char *end;
+            shrink = strtol(value, &end, 10);
+            if (*end != 0 || shrink < 1 || shrink > 16 || 16 % shrink != 0) {
+                fail(value, "--shrink takes 1, 2, 4, 8 or 16");
+            }
+        } else {
+            fail(argv[i], "no such option (--help)");
+        }
+        i++;
+    }
+    llama_3_8b();
+    make_layouts();
+    check_saved();
+    for (i = 0; i < tensors; i++) {
+        elements += (double)(list[i].extent[0] * (list[i].dims > 1 ? list[i].extent[1] : 1));
+    }
+    printf("Llama-3-8B, %d tensors, shapes / %d: %.1f million elements\n", tensors, (int)shrink,
+           elements * 1e-6);
+    if (svg != NULL) { /* before the work: a picture that cannot be written says so at once */
+        picture(svg);
+    }
+    writing = 1;
+    written = write_all();
+    printf("wrote by %d ranks (dp 4, tp 2): %d files, %.1f MB\n", WRITERS, WRITERS, written * 1e-6);
+    read_all(&sum);
+    printf("read by %d ranks (pp 3, dp 2, tp 2): %ld boxes, %ld reads, %.1f MB\n", READERS,
+           (long)sum.boxes, (long)sum.reads, 4e-6 * (double)sum.elements);
+    print_plan(&sum);
+    remove_files();
+    if (sum.wrong > 0) {
+        printf("\n%ld elements are WRONG\n", (long)sum.wrong);
+        return 1;
+    }
+    printf("\nevery element is where it belongs\n");
+    finish();
+    return 0;
+}

@@ -1,0 +1,1271 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* shallow_water - the weather of one layer of air on a rotating planet, cut into blocks.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/shallow_water.c -o shallow_water
+ *   ./shallow_water --case 2 --table --rows 64 --ranks 2
+ *
+ *   flow at 0 degrees to the equator, after 5 days
+ *         cells  error: l1        l2       max  order     mass   energy
+ *     16 x   32   7.98e-05  8.58e-05  1.36e-04        -2.2e-16 +7.5e-07
+ *     32 x   64   2.48e-05  2.69e-05  4.06e-05   1.67 -2.2e-16 +5.8e-08
+ *     64 x  128   7.45e-06  8.01e-06  1.22e-05   1.75 -2.2e-16 +4.4e-09
+ *
+ *   ./shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames mountain_ --save day15
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/shallow_water.c -o over_mpi
+ *   mpirun -np 6 ./over_mpi --resume day15 --days 20
+ *
+ * The equations: vector-invariant form on Arakawa's C grid, h in the middle of a cell, u on its
+ * western face, v on its southern one,
+ *
+ *     dh/dt = -div(h u, h v)    du/dt = w v - grad_x B    dv/dt = -w u - grad_y B
+ *     w = f + curl              B = g (h + ground) + (u^2 + v^2) / 2 - damping * div(u, v)
+ *
+ * Mass leaves a cell through a face and enters the next. w v and w u are products of averages, as
+ * in the scheme of Sadourny (1975) that conserves enstrophy (his has (f + curl) / h and h u, with
+ * which the errors below are 1.7 to 3 times as large). Averages of products would conserve energy,
+ * but let it run into waves of two cells: with them case 5 blew up on day 90 on 48 rows, 270 on 24.
+ * With these it does so too, later (after day 200 on 24 and 37 rows), unless divergence is damped
+ * where it changes from cell to cell (--damping; flow in balance has next to none). Steps in the
+ * three stages of Wicker and Skamarock (2002): 1/3, 1/2, 1.
+ *
+ * The poles. No cap is cut off: the polar faces have length 0, nothing passes them. But cells get
+ * narrow there, and a wave that crosses one in less than a step makes the scheme unstable. So where
+ * cells are narrower than half their height, tendencies are filtered along longitude: averaged with
+ * weights that fall to both sides like a roof, what two averages over 2 m + 1 cells give, which are
+ * about as wide everywhere. That slows short waves down as larger cells would, leaves alone what is
+ * in balance, and needs a halo that is wide in longitude (16 cells of 100) in place of Fourier
+ * transforms of whole circles. Averages keep the mass. On the last circle even wave number 1 is
+ * slowed down, by 8 %.
+ *
+ * How good it is. Case 2, error of h on 64 rows after 5 days (l2), flow at 0, 45, 60 and 90
+ * degrees: 8.0e-6, 5.6e-4, 3.8e-4, 1.1e-4, second order. Most of it comes from the poles. The
+ * averages of v for u weigh circles by their lengths: d from a pole, with cells of size s, they are
+ * s^2 / 4d of the slope off, which is first order on the last circle; and w multiplies them, which
+ * is small at the poles if the flow passes right over them. Equal weights give 4.2e-4 at 45
+ * degrees, but 1.3e-4 at 90, and 20 times the drift of energy. Case 5 has no exact solution. On day
+ * 15 the surface is between 5041 and 5942 m on 64 rows, 5033 and 5954 m on 192 (undamped), from
+ * which 64 rows differ by 2.1e-3 (l2), 32 by 7.3e-3. A published one to compare: DWD's GME differs
+ * from a spectral model by 1.4e-3 with 10242 points, 0.7e-3 with 40962 (icon.enes.org/swm/gmeswm).
+ * Energy falls by 2.6e-5 in these 15 days on 64 rows, by 1.0e-3 in 200; motion had 4.6e-3 of it in
+ * the beginning. What is wrong in long runs: the wind around a pole. The cap within the last circle
+ * takes part with the vorticity of the circle around it (its own is a sum over all ranks), so
+ * nothing holds its spin: 48 m/s on day 160 on 48 rows, 16 on the next circle.
+ *
+ * The same bits on any number of ranks, also after a restart on another: every cell is computed by
+ * the same expressions from the same numbers, and sums over the globe are made of integers. Files
+ * are written by all ranks, each its part: several nodes need a file system in common.
+ *
+ * On GPUs: shallow_water.cu, which includes this file and runs its circles as kernels.
+ *
+ * Exit code: 0 fine, 1 an error on the way, 2 bad input (one sentence on stderr). */
+#include "dpar_halo.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char help[] =
+    "shallow_water: test cases of Williamson et al. (1992) on blocks of a latitude-longitude grid\n"
+    "\n"
+    "  --case 2        steady flow; prints the norms l1, l2, max of the error of h (default)\n"
+    "  --case 5        flow over a mountain\n"
+    "  --alpha DEGREES angle of the flow to the equator, 0 to 90 (default 0)\n"
+    "  --damping C     of divergence, in cells^2 a step, 0 to 0.1 (default 0.05)\n"
+    "  --rows N        cells from pole to pole, 8 to 4096, twice as many around (default 64)\n"
+    "  --days D        where to end, 0.001 to 10000 (default 5)\n"
+    "  --table         case 2 on N/4, N/2 and N rows: how fast the error falls\n"
+    "  --ranks N       processes, 1 to 64 (default 1); built with -DUSE_MPI: mpirun's -np\n"
+    "  --grid AxB      blocks from south to north, from west to east (default: least traffic)\n"
+    "  --every HOURS   reports, frames and checkpoints also under way (default: at the end)\n"
+    "  --frames PREFIX pictures of the surface, PREFIX0000.ppm and so on by the hour\n"
+    "  --save FILE     checkpoint\n"
+    "  --resume FILE   goes on from there, on any number of ranks: the same bits\n"
+    "  --progress      where it is and when it ends, on stderr (default: if that is a terminal)\n";
+
+#ifndef ON_GPU   /* shallow_water.cu defines it, and */
+#define ANYWHERE /* what a function needs that runs on the host and on a device */
+#endif
+#define NARROW 0.5 /* of a cell's height: the least width that waves may see */
+#define PI 3.14159265358979323846
+#define RADIUS 6.37122e6 /* m; these three from Williamson et al. */
+#define OMEGA 7.292e-5   /* 1/s */
+#define GRAVITY 9.80616  /* m/s^2 */
+
+enum { H, U, V, FIELDS }; /* the state */
+enum { HEAD = 8 };        /* numbers before the fields of a checkpoint */
+enum { ARRAYS = 18 };     /* of a layer */
+enum { RIMS = 4 };        /* boxes around the core at most */
+
+typedef struct settings {
+    double test, rows, ranks, every, alpha, days, damping; /* every: hours; alpha: degrees */
+    const char *grid, *frames, *save, *resume;
+    int table, progress;
+    int32_t parts[2];
+    int64_t step; /* of the checkpoint */
+    void *device; /* shallow_water.cu: a rank's */
+} settings;
+
+/* One circle of cells, and of the faces south of it. */
+typedef struct circle {
+    double width, edge;           /* cos(latitude) */
+    double damping;               /* m^2/s */
+    int64_t near, edge_near, far; /* how far filters reach: here, and on the circles beside too */
+} circle;
+
+/* What the physics of a rank reads and writes. All arrays are alike: cell (j, i) is at(a, j, i),
+ * its u and v lie there too. */
+typedef struct layer {
+    int64_t rows, pitch, lo[2]; /* pitch: from row to row; lo: the first that the arrays hold */
+    double size;                /* of a cell, both ways, in radians */
+    const circle *row;
+    double *state[3][FIELDS], *trend[FIELDS]; /* now and the stages beside it; tendencies */
+    double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
+} layer;
+
+/* What a rank has. `seen`: the state, the ground and the rotation for the host, which are those of
+ * `air` itself or, where that is in a device's memory, a copy. */
+typedef struct planet {
+    dpar_comm *c;
+    const settings *s;
+    int64_t rows, columns, per_hour; /* per_hour: steps */
+    double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
+    circle *row;
+    dpar_halo points[FIELDS];
+    dpar_box own[FIELDS], box; /* box: what the arrays hold */
+    layer air, seen;
+    dpar_halo_exchange *exchange;
+    void *memory, *plan;
+    const char *trouble; /* with a file; NULL: none */
+    dpar_why why;
+} planet;
+
+typedef struct result {
+    double mass, energy, l1, l2, most; /* over the globe; norms of the error of h */
+    double low, high;                  /* of the surface, m */
+} result;
+
+/* ---- mathematics, since nobody links -lm ----------------------------------------------------- */
+
+static double sine(double x)
+{
+    double term, sum;
+    int n;
+    while (x > PI) {
+        x -= 2 * PI;
+    }
+    term = sum = x;
+    for (n = 1; n < 16; n++) {
+        term *= -x * x / (2 * n * (2 * n + 1));
+        sum += term;
+    }
+    return sum;
+}
+
+static double cosine(double x)
+{
+    return sine(x + PI / 2);
+}
+
+static double root(double x)
+{
+    double r = x > 1 ? x : 1;
+    int n;
+    for (n = 0; n < 100; n++) {
+        r = 0.5 * (r + x / r);
+    }
+    return x > 0 ? r : 0;
+}
+
+/* Of 1 <= x. */
+static double log_2(double x)
+{
+    double bit = 0.5, sum = 0;
+    for (; x >= 2; x /= 2) {
+        sum++;
+    }
+    for (; bit > 1e-6; bit /= 2) {
+        x *= x;
+        sum += x >= 2 ? bit : 0;
+        x = x >= 2 ? x / 2 : x;
+    }
+    return sum;
+}
+
+/* Sums in 2^-30ths and 2^-62ths: exact, in any order. What is not finite becomes a large one. */
+static void add(int64_t sum[2], double x)
+{
+    const double scaled = (x > -16 && x < 16 ? x : 64) * 1073741824.0;
+    sum[0] += (int64_t)scaled;
+    sum[1] += (int64_t)((scaled - (double)(int64_t)scaled) * 4294967296.0);
+}
+
+static double value(const int64_t sum[2])
+{
+    return ((double)sum[0] + (double)sum[1] / 4294967296.0) / 1073741824.0;
+}
+
+/* ---- the physics ----------------------------------------------------------------------------- */
+
+static ANYWHERE int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static ANYWHERE int64_t at(const layer *a, int64_t j, int64_t i)
+{
+    return (j - a->lo[0]) * a->pitch + i - a->lo[1];
+}
+
+static ANYWHERE double bernoulli(const layer *a, int from, int64_t j, int64_t k)
+{
+    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
+    const double south_edge = a->row[j].edge, north_edge = a->row[j + 1].edge;
+    return GRAVITY * (a->state[from][H][k] + a->ground[k]) + 0.25 * (u[0] * u[0] + u[1] * u[1]) +
+           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / a->row[j].width;
+}
+
+static ANYWHERE double divergence(const layer *a, int from, int64_t j, int64_t k)
+{
+    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
+    const double through = u[1] - u[0] + a->row[j + 1].edge * north[0] - a->row[j].edge * v[0];
+    return through / (a->row[j].width * a->size * RADIUS);
+}
+
+/* The following three are of one circle, j; a thread does every `threads`-th of its cells, on the
+ * host one all of them. */
+
+/* Fluxes, vorticity and B (less what damps divergence) of a state, as far as the tendencies in a
+ * box of cells ask for them: on the circles from the one south of it to the one north of it. */
+static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int64_t j,
+                              int64_t thread, int64_t threads)
+{
+    const double *h = a->state[from][H], *u = a->state[from][U], *v = a->state[from][V];
+    const double across = 1 / (a->size * RADIUS);
+    const int64_t P = a->pitch;
+    int64_t k, end;
+    if (j >= 0 && j < box->hi[0]) {
+        end = at(a, j, box->hi[1] + a->row[j].far);
+        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
+            a->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
+        }
+        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
+            a->bernoulli[k] =
+                bernoulli(a, from, j, k) - a->row[j].damping * divergence(a, from, j, k);
+        }
+    }
+    /* not at the poles, where both stay 0 */
+    if (j >= larger(box->lo[0], 1) && j < a->rows) {
+        const double south = a->row[j - 1].width, north = a->row[j].width, edge = a->row[j].edge;
+        end = at(a, j, box->hi[1] + a->row[j].far);
+        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
+            a->flux_v[k] = 0.5 * edge * (h[k - P] + h[k]) * v[k];
+        }
+        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
+            const double curl = (v[k] - v[k - 1] - u[k] * north + u[k - P] * south) * across / edge;
+            a->vorticity[k] = a->coriolis[k] + curl;
+        }
+    }
+}
+
+/* Tendencies of the state that was diagnosed, in a box of cells and as far around as filters
+ * reach. */
+static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t j, int64_t thread,
+                          int64_t threads)
+{
+    const double *u = a->state[from][U], *v = a->state[from][V];
+    const double *w = a->vorticity, *B = a->bernoulli, *fu = a->flux_u, *fv = a->flux_v;
+    const double along = 1 / (a->size * RADIUS), across = along / a->row[j].width;
+    const double below = a->row[j].edge / a->row[j].width;
+    const double above = a->row[j + 1].edge / a->row[j].width;
+    const int64_t P = a->pitch;
+    /* a pole has the vorticity of the circle around it */
+    const int64_t south = j > 0 ? 0 : P, north = j < a->rows - 1 ? P : 0;
+    int64_t k, end = at(a, j, box->hi[1] + a->row[j].near);
+    for (k = at(a, j, box->lo[1] - a->row[j].near) + thread; k < end; k += threads) {
+        const double wind = below * (v[k - 1] + v[k]) + above * (v[k + P - 1] + v[k + P]);
+        a->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + P]) * across;
+        a->trend[U][k] = 0.125 * (w[k + south] + w[k + north]) * wind - (B[k] - B[k - 1]) * across;
+    }
+    end = at(a, j, box->hi[1] + a->row[j].edge_near);
+    for (k = at(a, j, box->lo[1] - a->row[j].edge_near) + thread; k < end && j > 0; k += threads) {
+        const double wind = u[k - P] + u[k - P + 1] + u[k] + u[k + 1];
+        a->trend[V][k] = (B[k - P] - B[k]) * along - 0.125 * (w[k] + w[k + 1]) * wind;
+    }
+}
+
+/* to = base + dt * tendency, filtered near the poles, in a box of cells. */
+static ANYWHERE void advance(const layer *a, int base, int to, double dt, const dpar_box *box,
+                             int64_t j, int64_t thread, int64_t threads)
+{
+    const int64_t first = at(a, j, box->lo[1]) + thread, end = at(a, j, box->hi[1]);
+    int64_t k, n;
+    int f;
+    for (f = 0; f < FIELDS; f++) {
+        const double *t = a->trend[f], *was = a->state[base][f];
+        const int64_t peak = 1 + (f == V ? a->row[j].edge_near : a->row[j].near);
+        const double scale = dt / (double)(peak * peak);
+        for (k = first; k < end && (f != V || j > 0); k += threads) {
+            double sum = (double)peak * t[k];
+            for (n = 1; n < peak; n++) {
+                sum += (double)(peak - n) * (t[k - n] + t[k + n]);
+            }
+            a->state[to][f][k] = was[k] + scale * sum;
+        }
+    }
+}
+
+/* ---- where it is computed -------------------------------------------------------------------- */
+
+/* The arrays, the first of them one behind the other in `memory`. */
+static void lay(layer *a, int arrays, void *memory, int64_t size)
+{
+    double **const place[ARRAYS] = {
+        &a->state[0][H], &a->state[0][U], &a->state[0][V], &a->ground,      &a->coriolis,
+        &a->state[1][H], &a->state[1][U], &a->state[1][V], &a->state[2][H], &a->state[2][U],
+        &a->state[2][V], &a->trend[H],    &a->trend[U],    &a->trend[V],    &a->flux_u,
+        &a->flux_v,      &a->vorticity,   &a->bernoulli};
+    int n;
+    for (n = 0; n < arrays; n++) {
+        *place[n] = (double *)memory + n * size;
+    }
+}
+
+/* These are of the host's memory; shallow_water.cu has those of a device. */
+#ifdef ON_GPU
+static dpar_status open_air(planet *p);
+static dpar_status open_plan(planet *p, int64_t bytes);
+static void close_air(planet *p);
+static void show(planet *p);
+static void look(planet *p);
+static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt);
+#else
+/* Arrays that other ranks reach, zeros. */
+static dpar_status open_air(planet *p)
+{
+    const int64_t size = dpar_box_volume(&p->box);
+    const dpar_status st = dpar_comm_alloc(p->c, size * ARRAYS * 8, &p->memory);
+    if (st == DPAR_OK) {
+        lay(&p->air, ARRAYS, p->memory, size);
+        p->seen = p->air;
+    }
+    return st;
+}
+
+static dpar_status open_plan(planet *p, int64_t bytes)
+{
+    return dpar_comm_alloc(p->c, bytes, &p->plan);
+}
+
+static void close_air(planet *p)
+{
+    dpar_comm_release(p->c, p->plan);
+    dpar_comm_release(p->c, p->memory);
+}
+
+/* What the host wrote into `seen` goes to `air`; the state now comes from there. */
+static void show(planet *p)
+{
+    (void)p;
+}
+
+static void look(planet *p)
+{
+    (void)p;
+}
+
+/* Tendencies of state `from` in n boxes, and what they make of `base`. */
+static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
+{
+    const layer *a = &p->air;
+    int64_t j;
+    for (; n > 0; n--, box++) {
+        for (j = box->lo[0] - 1; j <= box->hi[0]; j++) {
+            diagnose(a, from, box, j, 0, 1);
+        }
+        for (j = box->lo[0]; j < box->hi[0]; j++) {
+            tend(a, from, box, j, 0, 1);
+        }
+        for (j = box->lo[0]; j < box->hi[0]; j++) {
+            advance(a, base, to, dt, box, j, 0, 1);
+        }
+    }
+}
+#endif
+
+/* Starts the exchange of a state's three fields. */
+static dpar_status begin(planet *p, int from)
+{
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
+        st = dpar_halo_exchange_bind(p->exchange, f, p->air.state[from][f], NULL);
+    }
+    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
+}
+
+/* One stage: the core while halos travel, the rim when they are there. */
+static dpar_status stage(planet *p, int base, int from, int to, double dt)
+{
+    dpar_box core, rim[RIMS];
+    int n = 0;
+    dpar_status st = begin(p, from);
+    if (st == DPAR_OK && dpar_halo_core(&p->points[H], p->c->rank, &core)) {
+        compute(p, &core, 1, base, from, to, dt);
+    }
+    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
+        n++;
+    }
+    if (st == DPAR_OK) {
+        compute(p, rim, n, base, from, to, dt);
+    }
+    return st;
+}
+
+static dpar_status step(planet *p)
+{
+    dpar_status st = stage(p, 0, 0, 1, p->dt / 3);
+    st = st == DPAR_OK ? stage(p, 0, 1, 2, p->dt / 2) : st;
+    return st == DPAR_OK ? stage(p, 0, 2, 0, p->dt) : st;
+}
+
+/* ---- the cases ------------------------------------------------------------------------------- */
+
+/* sin of the latitude in the tilted coordinates in which the flow is zonal. */
+static double tilted(const planet *p, double latitude, double longitude)
+{
+    const double a = p->s->alpha * (PI / 180);
+    return sine(latitude) * cosine(a) - cosine(longitude) * cosine(latitude) * sine(a);
+}
+
+/* Height of the surface that balances the flow. */
+static double balanced(const planet *p, double latitude, double longitude)
+{
+    const double s = tilted(p, latitude, longitude);
+    return p->depth - (RADIUS * OMEGA + p->wind / 2) * p->wind * s * s / GRAVITY;
+}
+
+/* Case 5: a cone of 2000 m, 20 degrees around 30 N, 90 W. */
+static double mountain(const planet *p, double latitude, double longitude)
+{
+    const double y = latitude - PI / 6, x = longitude - 3 * PI / 2, wide = PI / 9;
+    const double square = x * x + y * y;
+    return p->s->test > 2 && square < wide * wide ? 2000 * (1 - root(square) / wide) : 0;
+}
+
+static double south_of(const planet *p, int64_t j)
+{
+    return ((double)j - 0.5 * (double)p->rows) * p->size;
+}
+
+/* Ground, rotation and the first state, in halos too. */
+static void fill(planet *p)
+{
+    const double a = p->s->alpha * (PI / 180);
+    const layer *to = &p->seen;
+    int64_t j, i;
+    for (j = larger(p->box.lo[0], 0); j < p->box.hi[0] && j <= p->rows; j++) {
+        const double edge = south_of(p, j), middle = edge + p->size / 2;
+        for (i = p->box.lo[1]; i < p->box.hi[1]; i++) {
+            const double west = p->size * (double)((i + p->columns) % p->columns);
+            const double centre = west + p->size / 2;
+            const int64_t k = at(to, j, i);
+            to->coriolis[k] = 2 * OMEGA * tilted(p, edge, west);
+            to->ground[k] = mountain(p, middle, centre);
+            to->state[0][H][k] = balanced(p, middle, centre) - to->ground[k];
+            to->state[0][U][k] =
+                p->wind * (cosine(middle) * cosine(a) + cosine(west) * sine(middle) * sine(a));
+            to->state[0][V][k] = j == 0 || j == p->rows ? 0 : -p->wind * sine(centre) * sine(a);
+        }
+    }
+}
+
+/* Mass, energy, and how far the surface is from where it began: in case 2 it should stay. */
+static dpar_status measure(planet *p, result *r)
+{
+    enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
+    int64_t t[SUMS][2], all[SUMS][2], j, i;
+    double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
+    const layer *a = &p->seen;
+    dpar_status st = begin(p, 0);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    if (st == DPAR_OK) {
+        look(p);
+    }
+    memset(t, 0, sizeof t);
+    for (j = p->own[H].lo[0]; j < p->own[H].hi[0]; j++) {
+        for (i = p->own[H].lo[1]; i < p->own[H].hi[1]; i++) {
+            const int64_t k = at(a, j, i);
+            const double h = a->state[0][H][k] / p->depth, w = p->row[j].width;
+            const double B = bernoulli(a, 0, j, k) / (GRAVITY * p->depth);
+            const double was =
+                balanced(p, south_of(p, j) + p->size / 2, ((double)i + 0.5) * p->size) / p->depth;
+            const double surface = a->state[0][H][k] + a->ground[k];
+            const double d = surface / p->depth - was, far = d > 0 ? d : -d;
+            add(t[MASS], w * h);
+            add(t[ENERGY], w * h * (B - h / 2));
+            add(t[FIRST], w * far);
+            add(t[SECOND], w * d * d);
+            add(t[NORM], w * was);
+            add(t[NORM2], w * was * was);
+            mine[0] = far / was > mine[0] ? far / was : mine[0];
+            mine[1] = surface > mine[1] ? surface : mine[1];
+            mine[2] = -surface > mine[2] ? -surface : mine[2];
+        }
+    }
+    st = st == DPAR_OK ? dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL) : st;
+    st = st == DPAR_OK ? dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL) : st;
+    if (st == DPAR_OK) {
+        r->mass = value(all[MASS]);
+        r->energy = value(all[ENERGY]);
+        r->l1 = value(all[FIRST]) / value(all[NORM]);
+        r->l2 = root(value(all[SECOND]) / value(all[NORM2]));
+        r->most = most[0];
+        r->high = most[1];
+        r->low = -most[2];
+    }
+    return st;
+}
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+/* The roof of two boxes of 2 m + 1 cells reaches 2 m: so many that they are as wide as NARROW. */
+static int64_t roof(double width)
+{
+    return width > 0 && width < NARROW ? (int64_t)(NARROW / width / 2 + 0.5) * 2 : 0;
+}
+
+/* Scales of the case and the step: of 1.73, the stages' limit on the imaginary axis, for waves both
+ * ways and winds of the case, a part; whole steps an hour. */
+static void scale(planet *p, const settings *s)
+{
+    double fast;
+    p->s = s;
+    p->rows = (int64_t)s->rows;
+    p->columns = 2 * p->rows;
+    p->size = PI / (double)p->rows;
+    p->wind = s->test < 5 ? 2 * PI * RADIUS / (12 * 86400.0) : 20;
+    p->depth = s->test < 5 ? 2.94e4 / GRAVITY : 5960;
+    fast = (root(GRAVITY * p->depth) + 2 * p->wind) * 2 * root(1 + 1 / (NARROW * NARROW));
+    p->per_hour = 1 + (int64_t)(3600 * fast / (1.3 * p->size * RADIUS));
+    p->dt = 3600.0 / (double)p->per_hour;
+}
+
+/* The circles. Returns the width of the halo. */
+static int64_t survey(planet *p)
+{
+    const double size = p->size * RADIUS;
+    double wide;
+    int64_t j, n, reach = 0;
+    for (j = 0; j <= p->rows; j++) {
+        p->row[j].edge = j == 0 || j == p->rows ? 0 : cosine(south_of(p, j));
+        p->row[j].width = j == p->rows ? 0 : cosine(south_of(p, j) + p->size / 2);
+        wide = p->row[j].width < NARROW ? p->row[j].width / NARROW : 1;
+        p->row[j].damping = p->s->damping * wide * wide * size * size / p->dt;
+        p->row[j].near = roof(p->row[j].width);
+        p->row[j].edge_near = roof(p->row[j].edge); /* no more than that of the cells poleward */
+    }
+    for (j = 0; j <= p->rows; j++) {
+        for (n = larger(j - 1, 0); n <= j + 1 && n <= p->rows; n++) {
+            p->row[j].far = larger(p->row[j].far, p->row[n].near);
+        }
+        reach = larger(reach, p->row[j].far);
+    }
+    return reach + 1;
+}
+
+/* Who has which cells: blocks as even as they can be, halos of `reach` along the circles. */
+static dpar_status cut(planet *p, int64_t reach)
+{
+    const int64_t extent[2] = {p->rows, p->columns};
+    dpar_placement placement[2];
+    dpar_mesh mesh;
+    dpar_halo h;
+    int32_t f;
+    dpar_status st =
+        dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST, p->c->size,
+                       &p->why);
+    placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
+    placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
+    memset(&h, 0, sizeof h);
+    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
+    h.shape = DPAR_STENCIL_BOX;
+    h.low[0] = h.high[0] = 1;
+    h.low[1] = h.high[1] = reach;
+    h.periodic = 2; /* dim 1 */
+    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
+        h.points[0] = f == V ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        h.points[1] = f == U ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        p->points[f] = h;
+        st = dpar_halo_check(&h, &p->why);
+        (void)dpar_halo_owned(&h, p->c->rank, &p->own[f]);
+    }
+    (void)dpar_halo_box(&p->points[H], p->c->rank, &p->box);
+    p->box.hi[0]++; /* faces north of the last cells */
+    p->air.rows = p->rows;
+    p->air.size = p->size;
+    p->air.row = p->row;
+    p->air.pitch = p->box.hi[1] - p->box.lo[1];
+    memcpy(p->air.lo, p->box.lo, sizeof p->air.lo);
+    return st;
+}
+
+/* Memory, and one exchange for all three fields. */
+static dpar_status plan(planet *p)
+{
+    dpar_halo_field field[FIELDS];
+    dpar_halo_options options;
+    int64_t bytes = 0;
+    int n;
+    dpar_status st = open_air(p);
+    memset(field, 0, sizeof field);
+    memset(&options, 0, sizeof options);
+    options.field = field;
+    options.fields = FIELDS;
+    for (n = 0; n < FIELDS; n++) {
+        field[n].halo = &p->points[n];
+        field[n].type = DPAR_F64;
+        field[n].data = p->air.state[0][n];
+        field[n].mem = p->c->mem; /* who packs: a device, where one computes */
+        field[n].stride[0] = p->air.pitch;
+        field[n].stride[1] = 1;
+        field[n].origin[0] = p->own[n].lo[0] - p->box.lo[0];
+        field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
+    }
+    if (st == DPAR_OK) {
+        st = dpar_halo_exchange_bytes(p->c, &options, &bytes, &p->why);
+    }
+    if (st == DPAR_OK) {
+        st = open_plan(p, bytes);
+    }
+    return st != DPAR_OK
+               ? st
+               : dpar_halo_exchange_init(p->plan, bytes, p->c, &options, &p->exchange, &p->why);
+}
+
+/* ---- files: all ranks write their parts ------------------------------------------------------ */
+
+static int silent; /* mpirun starts several: one complains */
+
+static int complain(const char *what, const char *word)
+{
+    if (!silent) {
+        fprintf(stderr, "shallow_water: %s%s%s%s\n", what, word != NULL ? " '" : "",
+                word != NULL ? word : "", word != NULL ? "'" : "");
+    }
+    return 2;
+}
+
+static int failed(const planet *p, dpar_status st)
+{
+    if (st != DPAR_OK) {
+        fprintf(stderr, "shallow_water: rank %d: %s: %s\n", (int)p->c->rank, dpar_status_text(st),
+                p->why.text[0] != 0 ? p->why.text : p->c->why.text);
+    }
+    return st != DPAR_OK;
+}
+
+/* Did it go wrong on any rank? */
+static int anyone(dpar_comm *c, int bad)
+{
+    int32_t mine = bad, all = 0;
+    return dpar_all_reduce(c, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+}
+
+/* Is something there that is no regular file? A pipe may wait for ever, a device be lost. */
+static int special(const char *name)
+{
+    struct stat there;
+    return stat(name, &there) == 0 && !S_ISREG(there.st_mode);
+}
+
+/* Can the file be made in the end? Nothing is left of the trial. */
+static int cannot_create(const char *name)
+{
+    char part[1100];
+    FILE *file;
+    long bytes;
+    snprintf(part, sizeof part, "%s.part", name);
+    if (special(part)) {
+        errno = EINVAL;
+        return 1;
+    }
+    file = fopen(part, "ab");
+    if (file == NULL) {
+        return 1;
+    }
+    bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : 1;
+    fclose(file);
+    if (bytes == 0) {
+        (void)remove(part);
+    }
+    return 0;
+}
+
+/* A file with its head, under another name until all have written. */
+static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
+{
+    char part[1100];
+    FILE *file = NULL;
+    snprintf(part, sizeof part, "%s.part", name);
+    p->trouble = special(name) || special(part) ? "what is there is no regular file" : NULL;
+    if (p->c->rank == 0 && p->trouble == NULL) {
+        file = fopen(part, "wb");
+        p->trouble = file == NULL ? strerror(errno) : NULL;
+        if (file != NULL && (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
+            p->trouble = strerror(errno);
+            fclose(file);
+            (void)remove(part);
+            file = NULL;
+        }
+    }
+    if (anyone(p->c, p->c->rank == 0 && file == NULL)) {
+        return NULL;
+    }
+    return p->c->rank == 0 ? file : fopen(part, "r+b");
+}
+
+static int finish(planet *p, FILE *file, int bad, const char *name)
+{
+    char part[1100];
+    const int mine = file == NULL || fclose(file) != 0 || bad;
+    snprintf(part, sizeof part, "%s.part", name);
+    if (mine && p->trouble == NULL) {
+        p->trouble = strerror(errno);
+    }
+    bad = anyone(p->c, mine);
+    if (p->c->rank == 0 && (bad || rename(part, name) != 0)) {
+        const char *another = bad ? "another rank's part" : strerror(errno);
+        fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name,
+                p->trouble != NULL ? p->trouble : another);
+        if (file != NULL) {
+            (void)remove(part);
+        }
+        bad = 1;
+    }
+    return anyone(p->c, bad);
+}
+
+/* This rank's rows of all fields, from or to their places in a checkpoint. */
+static int move_rows(planet *p, FILE *file, int writes)
+{
+    int64_t j;
+    int32_t f;
+    int bad = file == NULL;
+    for (f = 0; f < FIELDS; f++) {
+        const dpar_box *own = &p->own[f];
+        const size_t n = (size_t)(own->hi[1] - own->lo[1]);
+        for (j = own->lo[0]; j < own->hi[0] && !bad; j++) {
+            const int64_t first = HEAD + (f * p->rows + j) * p->columns + own->lo[1];
+            double *row = p->seen.state[0][f] + at(&p->seen, j, own->lo[1]);
+            bad = fseek(file, (long)(8 * first), SEEK_SET) != 0 ||
+                  (writes ? fwrite(row, 8, n, file) : fread(row, 8, n, file)) != n;
+        }
+    }
+    return bad;
+}
+
+/* Mixes 8 bytes with their place: the sum over a state tells states apart, in any order. */
+static uint64_t mix(const void *number, int64_t place)
+{
+    uint64_t x;
+    memcpy(&x, number, 8);
+    x ^= (uint64_t)(place + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return (x ^ (x >> 29)) * UINT64_C(0xd6e8feb86659fd93);
+}
+
+static uint64_t checksum(planet *p)
+{
+    uint64_t sum = 0, all = 0;
+    int64_t j, i;
+    int32_t f;
+    for (f = 0; f < FIELDS; f++) {
+        for (j = p->own[f].lo[0]; j < p->own[f].hi[0]; j++) {
+            for (i = p->own[f].lo[1]; i < p->own[f].hi[1]; i++) {
+                sum += mix(p->seen.state[0][f] + at(&p->seen, j, i),
+                           (f * p->rows + j) * p->columns + i);
+            }
+        }
+    }
+    (void)dpar_all_reduce(p->c, &sum, &all, 1, DPAR_I64, DPAR_SUM, NULL);
+    return all;
+}
+
+/* The numbers before the fields, the last of them a checksum of all. */
+static void seal(int64_t *head, uint64_t sum)
+{
+    int n;
+    for (n = 0; n < HEAD - 1; n++) {
+        sum += mix(head + n, -2 - n);
+    }
+    memcpy(head + n, &sum, 8);
+}
+
+static int save(planet *p, int64_t step_now, uint64_t sum)
+{
+    int64_t head[HEAD] = {0, 1, 0, 0, 0, 0, 0, 0}; /* 1: reads otherwise where bytes are swapped */
+    FILE *file;
+    memcpy(head, "dpar-sw2", 8);
+    head[2] = (int64_t)p->s->test;
+    head[3] = p->rows;
+    head[4] = step_now;
+    memcpy(head + 5, &p->s->alpha, 8);
+    memcpy(head + 6, &p->s->damping, 8);
+    seal(head, sum);
+    file = create(p, p->s->save, head, sizeof head);
+    return finish(p, file, move_rows(p, file, 1), p->s->save);
+}
+
+/* Reads the head, and all that follows to see whether it is whole. */
+static int inspect(settings *s, FILE *file)
+{
+    int64_t head[HEAD], number, sealed, n, points;
+    uint64_t sum = 0;
+    char text[160];
+    if (fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-sw2", 8) != 0 || head[1] != 1) {
+        return complain("not a checkpoint of this program and kind of machine:", s->resume);
+    }
+    points = head[3] >= 8 && head[3] <= 4096 ? 2 * head[3] * (3 * head[3] + 1) : 0;
+    for (n = 0; n < points && fread(&number, 8, 1, file) == 1; n++) {
+        sum += mix(&number, n);
+    }
+    sealed = head[HEAD - 1];
+    seal(head, sum);
+    if (n < points || sealed != head[HEAD - 1] || fgetc(file) != EOF) {
+        snprintf(text, sizeof text, "truncated: %lld of %lld numbers are in", (long long)n,
+                 (long long)points);
+        return complain(n < points ? text : "damaged: the checksum differs in", s->resume);
+    }
+    s->test = (double)head[2];
+    s->rows = (double)head[3];
+    s->step = head[4];
+    memcpy(&s->alpha, head + 5, 8);
+    memcpy(&s->damping, head + 6, 8);
+    return 0;
+}
+
+/* Height of the surface as colour, every other 50 m darker, the mountain too. */
+static void colour(const planet *p, int64_t k, unsigned char *rgb)
+{
+    static const double stop[5][3] = {
+        {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
+    const double low = p->s->test > 2 ? 5000 : 1000, high = p->s->test > 2 ? 6000 : 3000;
+    const double height = p->seen.state[0][H][k] + p->seen.ground[k],
+                 t = (height - low) / (high - low) * 4;
+    const double within = t > 0 ? t < 3.999 ? t : 3.999 : 0;
+    const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
+    int c;
+    for (c = 0; c < 3; c++) {
+        const double mixed = stop[n][c] + (within - n) * (stop[n + 1][c] - stop[n][c]);
+        rgb[c] = (unsigned char)((dark ? 0.9 : 1) * (1 - p->seen.ground[k] / 4000) * mixed);
+    }
+}
+
+/* A frame, north on top. */
+static int paint(planet *p, int64_t hour)
+{
+    const dpar_box *own = &p->own[H];
+    const int64_t zoom = larger(720 / p->columns, 1), wide = p->columns * zoom;
+    const int64_t pixels = zoom * (own->hi[1] - own->lo[1]);
+    unsigned char *line = (unsigned char *)malloc((size_t)(3 * pixels));
+    char name[1050], head[64];
+    int64_t j, n;
+    int bad;
+    FILE *file;
+    snprintf(name, sizeof name, "%s%04d.ppm", p->s->frames, (int)hour);
+    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)wide, (int)(p->rows * zoom));
+    file = create(p, name, head, strlen(head));
+    bad = line == NULL || file == NULL;
+    for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
+        const int64_t first = (p->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
+        for (n = 0; n < pixels; n++) {
+            colour(p, at(&p->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
+        }
+        bad = fseek(file, (long)strlen(head) + (long)(3 * first), SEEK_SET) != 0 ||
+              fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
+    }
+    free(line);
+    return finish(p, file, bad, name);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One line that is written over, a few times a second. */
+static void progress(const planet *p, int64_t n, int64_t all, double began)
+{
+    static double last;
+    const double t = now(), each = (t - began) / (double)(n - p->s->step);
+    const double left = each * (double)(all - n);
+    if (t - last > 0.3 || n == all) {
+        last = t;
+        fprintf(stderr, "\r%5.1f %%, day %.2f of %.2f, %.2f Mcells/s, %d:%02d left %s",
+                100 * (double)n / (double)all, (double)n * p->dt / 86400, p->s->days,
+                (double)(p->rows * p->columns) / each / 1e6, (int)left / 60, (int)left % 60,
+                n == all ? "\n" : "");
+    }
+}
+
+/* What is due every so many hours and at the end. */
+static int report(planet *p, const result *first, result *r, int64_t n)
+{
+    uint64_t sum;
+    if (failed(p, measure(p, r))) {
+        return 1;
+    }
+    sum = checksum(p);
+    r->mass = r->mass / first->mass - 1;
+    r->energy = r->energy / first->energy - 1;
+    if (!(r->mass > -1e-9 && r->mass < 1e-9)) {
+        return p->c->rank == 0 ? complain("the flow has blown up", NULL) : 1;
+    }
+    if (p->c->rank == 0 && !p->s->table) {
+        printf("day %6.2f: mass %+.1e, energy %+.1e, ", (double)n * p->dt / 86400, r->mass,
+               r->energy);
+        if (p->s->test < 5) {
+            printf("error %.2e %.2e %.2e, ", r->l1, r->l2, r->most);
+        }
+        printf("surface %.0f to %.0f m, state %016llx\n", r->low, r->high, (unsigned long long)sum);
+        fflush(stdout);
+    }
+    return (p->s->save != NULL && save(p, n, sum)) ||
+           (p->s->frames != NULL && paint(p, n / p->per_hour));
+}
+
+/* From the first state, or the checkpoint's, to the end. */
+static int go(planet *p, result *r)
+{
+    const int64_t all = (int64_t)(p->s->days * 86400 / p->dt + 0.5);
+    const int speaks = p->c->rank == 0 && !p->s->table;
+    int64_t n = p->s->step;
+    double began;
+    result first;
+    FILE *file = p->s->resume != NULL ? fopen(p->s->resume, "rb") : NULL;
+    fill(p);
+    show(p);
+    if (failed(p, measure(p, &first))) {
+        return 1;
+    }
+    if (anyone(p->c, p->s->resume != NULL && move_rows(p, file, 0))) {
+        return p->c->rank == 0 ? complain("the checkpoint cannot be read", NULL) : 1;
+    }
+    show(p);
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (speaks) {
+        printf("case %d, %d x %d cells on %d x %d ranks, %lld steps of %.0f s\n", (int)p->s->test,
+               (int)p->rows, (int)p->columns, (int)p->s->parts[0], (int)p->s->parts[1],
+               (long long)(all - n), p->dt);
+    }
+    if (p->s->frames != NULL && n == 0 && paint(p, 0)) {
+        return 1;
+    }
+    for (began = now();; n++) {
+        if (n > p->s->step && speaks && p->s->progress) {
+            progress(p, n, all, began);
+        }
+        if (n == all ||
+            (p->s->every > 0 && n > p->s->step && n % ((int64_t)p->s->every * p->per_hour) == 0)) {
+            if (report(p, &first, r, n)) {
+                return 1;
+            }
+        }
+        if (n == all) {
+            break;
+        }
+        if (failed(p, step(p))) {
+            return 1;
+        }
+    }
+    if (speaks && all > p->s->step) {
+        printf("%.2f Mcells/s\n",
+               (double)(p->rows * p->columns * (all - p->s->step)) / (now() - began) / 1e6);
+    }
+    return 0;
+}
+
+static int simulate(dpar_comm *c, const settings *s, result *r)
+{
+    planet p;
+    int bad;
+    memset(&p, 0, sizeof p);
+    p.c = c;
+    scale(&p, s);
+    p.row = (circle *)calloc((size_t)p.rows + 1, sizeof *p.row);
+    if (anyone(c, p.row == NULL)) {
+        free(p.row);
+        return complain("no memory", NULL);
+    }
+    bad = failed(&p, cut(&p, survey(&p))) || failed(&p, plan(&p)) || go(&p, r);
+    if (!bad) {
+        bad = failed(&p, dpar_halo_exchange_close(p.exchange));
+    }
+    close_air(&p);
+    free(p.row);
+    return bad;
+}
+
+/* Case 2 on three grids: how fast the error falls. */
+static int table(dpar_comm *c, settings s)
+{
+    const double last = s.rows;
+    result r, before;
+    memset(&before, 0, sizeof before);
+    if (c->rank == 0) {
+        printf("flow at %g degrees to the equator, after %g days\n"
+               "      cells  error: l1        l2       max  order     mass   energy\n",
+               s.alpha, s.days);
+    }
+    for (s.rows = last / 4; s.rows <= last; s.rows *= 2) {
+        if (simulate(c, &s, &r)) {
+            return 1;
+        }
+        if (c->rank == 0) {
+            printf("%4d x %4d   %.2e  %.2e  %.2e  ", (int)s.rows, (int)(2 * s.rows), r.l1, r.l2,
+                   r.most);
+            if (before.l2 > r.l2) {
+                printf("%5.2f", log_2(before.l2 / r.l2));
+            }
+            printf("%*s %+.1e %+.1e\n", before.l2 > r.l2 ? 0 : 5, "", r.mass, r.energy);
+            fflush(stdout);
+        }
+        before = r;
+    }
+    return 0;
+}
+
+static int planet_main(dpar_comm *c, void *arg)
+{
+    const settings *s = (const settings *)arg;
+    result r;
+    const int bad = s->table ? table(c, *s) : simulate(c, s, &r);
+    if (c->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "shallow_water: the results could not be written\n");
+        return 1;
+    }
+    return bad;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+typedef struct number {
+    const char *name, *kind;
+    double *place, least, most;
+} number;
+
+static int read_number(const number *n, const char *word)
+{
+    char text[120], *end = NULL;
+    const double x = word != NULL && *word >= '0' && *word <= '9' ? strtod(word, &end) : -1;
+    if (end != NULL && *end == 0 && x >= n->least && x <= n->most &&
+        (*n->kind == 0 || x <= (double)(int64_t)x)) {
+        *n->place = x;
+        return 0;
+    }
+    snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", n->name, n->kind,
+             n->least, n->most);
+    return complain(text, word != NULL ? word : "");
+}
+
+/* Does word i stand there before, too? */
+static int repeats(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && argv[i][0] == '-';
+}
+
+static int read_arguments(int argc, char **argv, settings *s)
+{
+    static const char *const flags[] = {"--table", "--progress"};
+    static const char *const words[] = {"--grid", "--frames", "--save", "--resume"};
+    const number numbers[] = {
+        {"--case", "whole ", &s->test, 2, 5},    {"--rows", "whole ", &s->rows, 8, 4096},
+        {"--ranks", "whole ", &s->ranks, 1, 64}, {"--every", "whole ", &s->every, 1, 240000},
+        {"--alpha", "", &s->alpha, 0, 90},       {"--days", "", &s->days, 0.001, 10000},
+        {"--damping", "", &s->damping, 0, 0.1}};
+    const char **const texts[] = {&s->grid, &s->frames, &s->save, &s->resume};
+    int *const marks[] = {&s->table, &s->progress};
+    int i, n, known;
+    for (i = 1; i < argc; i += known) {
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (repeats(argv, i)) {
+            return complain("this is given twice:", argv[i]);
+        }
+        known = 0;
+        for (n = 0; n < 7; n++) {
+            if (strcmp(argv[i], numbers[n].name) == 0) {
+                known = 2;
+                if (read_number(&numbers[n], next)) {
+                    return 2;
+                }
+            } else if (n < 4 && strcmp(argv[i], words[n]) == 0) {
+                known = 2;
+                *texts[n] = next;
+                if (next == NULL || *next == 0 || strlen(next) > 999) {
+                    return complain("a name of 1 to 999 characters must follow", argv[i]);
+                }
+            } else if (n < 2 && strcmp(argv[i], flags[n]) == 0) {
+                known = 1;
+                *marks[n] = 1;
+            }
+        }
+        if (!known) {
+            return complain("no such option (--help lists them):", argv[i]);
+        }
+    }
+    return 0;
+}
+
+/* What the options and the checkpoint say together. */
+static int settle(settings *s)
+{
+    FILE *file;
+    planet p;
+    if (s->resume != NULL && special(s->resume)) {
+        return complain("--resume takes a regular file, not", s->resume);
+    }
+    if (s->save != NULL && special(s->save)) {
+        return complain("--save takes a regular file, not", s->save);
+    }
+    if (s->save != NULL && cannot_create(s->save)) {
+        return complain(errno == EINVAL ? "--save: what is there is no regular file:"
+                                        : strerror(errno),
+                        s->save);
+    }
+    file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
+    if (s->resume != NULL &&
+        (s->test > 0 || s->rows > 0 || s->alpha >= 0 || s->damping >= 0 || s->table)) {
+        return complain("--resume brings its own --case, --rows, --alpha and --damping, no --table",
+                        NULL);
+    }
+    if (s->resume != NULL && (file == NULL || inspect(s, file))) {
+        return file == NULL ? complain(strerror(errno), s->resume) : 2;
+    }
+    s->test = s->test > 0 ? s->test : 2;
+    s->rows = s->rows > 0 ? s->rows : 64;
+    s->alpha = s->alpha > 0 ? s->alpha : 0;
+    s->damping = s->damping >= 0 ? s->damping : 0.05;
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (s->test > 2 && (s->test < 5 || s->table)) {
+        return complain(s->table ? "--table is of case 2" : "there are --case 2 and --case 5",
+                        NULL);
+    }
+    if (s->table && ((int)s->rows % 4 != 0 || s->rows < 32)) {
+        return complain("--table halves --rows twice: 32 or more, divisible by 4", NULL);
+    }
+    if (s->table && (s->save != NULL || s->frames != NULL || s->every > 0)) {
+        return complain("--table writes no files and no reports", NULL);
+    }
+    scale(&p, s);
+    return (double)s->step > s->days * 86400 / p.dt
+               ? complain("--days ends before the checkpoint", NULL)
+               : 0;
+}
+
+/* Blocks for so many ranks: as given, or with the least to exchange. */
+static int divide(settings *s, int32_t ranks)
+{
+    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
+    dpar_cart_grid grid;
+    dpar_why why;
+    int a = 0, b = 0, end = 0;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 2;
+    grid.cells[0] = rows;
+    grid.cells[1] = 2 * rows;
+    grid.weight[0] = 1; /* widths of the halos */
+    grid.weight[1] = roof(sine(PI / 2 / s->rows)) + 1;
+    grid.periodic = 2;
+    if (s->grid != NULL && (sscanf(s->grid, "%2dx%2d%n", &a, &b, &end) != 2 || s->grid[end] != 0 ||
+                            a < 1 || b < 1 || a * b != ranks)) {
+        return complain("--grid takes AxB, their product the number of ranks, not", s->grid);
+    }
+    s->parts[0] = a;
+    s->parts[1] = b;
+    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK
+               ? complain(why.text, NULL)
+               : 0;
+}
+
+/* Ranks, from mpirun or from here, and what they do. */
+#ifdef ON_GPU
+static int run(settings *s);
+static int launched(void);
+#elif defined(USE_MPI)
+static int run(settings *s)
+{
+    dpar_why why;
+    dpar_comm *c = NULL;
+    int bad = 1;
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (s->ranks > 0 && (int32_t)s->ranks != c->size) {
+        return complain("under mpirun its -np says how many ranks there are", NULL);
+    }
+    bad = divide(s, c->size);
+    if (bad == 0 && planet_main(c, s) != 0) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    (void)dpar_comm_close(c);
+    return bad;
+}
+#else
+static int run(settings *s)
+{
+    dpar_why why;
+    const int32_t ranks = s->ranks > 0 ? (int32_t)s->ranks : 1;
+    if (divide(s, ranks)) {
+        return 2;
+    }
+    return dpar_launch_with(ranks, planet_main, s, NULL, &why) != DPAR_OK
+               ? complain(why.text, NULL) - 1
+               : 0;
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    settings s;
+    int bad = 0;
+#ifdef USE_MPI
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &silent);
+#elif defined(ON_GPU)
+    silent = launched();
+#endif
+    memset(&s, 0, sizeof s);
+    s.alpha = s.damping = -1;
+    s.days = 5;
+    s.progress = isatty(2);
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(silent ? "" : help, stdout);
+    } else {
+        bad = read_arguments(argc, argv, &s) || settle(&s) ? 2 : run(&s);
+    }
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return bad;
+}

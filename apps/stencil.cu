@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* stencil - heat in a box on GPUs: 3-d blocks, one rank a device, halos over NCCL while the core of
+ * the block is computed.
+ *
+ *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
+ *       apps/stencil.cu -o stencil -ldl
+ *   ./stencil --ranks 4 --cells 512 --steps 200
+ *   torchrun --no-python --nproc-per-node 4 ./stencil --check           or any launcher of one node
+ *
+ * du/dt = k lap(u) on n^3 cells, explicit: u + rate (sum of six neighbours - 6 u). Walls of 0 along
+ * z and y, around along x. It begins as a product of sines, which each step multiplies by one
+ * number: so the exact result of the scheme is known after any number of steps.
+ *
+ * Nothing here waits on the host between steps. dpar_halo_exchange_begin puts a kernel that packs
+ * on the compute stream, and messages on NCCL's own stream, behind it; the core's kernel follows on
+ * the compute stream, beside the messages; dpar_halo_exchange_end makes the compute stream wait for
+ * them and unpacks; then comes the rim. The same bits on any number of ranks: each cell is computed
+ * by the same expression from the same numbers.
+ *
+ * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
+ * stderr). */
+static const char program[] = "stencil";
+#include "dpar_halo.h"
+#include "gpu_options.h"
+
+#include "gpu_start.h"
+
+#include <utility>
+#include <vector>
+
+static const char help[] =
+    "stencil: the heat equation on blocks of a cube, one rank a GPU\n"
+    "\n"
+    "  --ranks N     processes, 1 to 64 (default 1); under torchrun, srun, mpirun: theirs\n"
+    "  --cells N     along each dim, 2 to 4096 (default 128)\n"
+    "  --steps N     0 to 10000000 (default 100)\n"
+    "  --rate R      of a step, above 0, to 1/6 (default 0.125)\n"
+    "  --apart       exchange first, then compute: what overlap is worth\n"
+    "  --check       the same on one rank, too: all bits are to be the same\n"
+    "  --help, -h\n";
+
+struct settings {
+    double ranks, cells, steps, rate;
+    int apart, check;
+};
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+enum { MOST_BOXES = 6 };
+
+/* Boxes of one launch, box blockIdx.y each; counted in the local array. */
+struct sweep {
+    const double *from;
+    double *to;
+    double rate;
+    int64_t stride[2]; /* elements between neighbours along z, y */
+    int64_t first[MOST_BOXES], extent[MOST_BOXES][3];
+};
+
+__global__ static void heat(const sweep s)
+{
+    const int64_t *n = s.extent[blockIdx.y], count = n[0] * n[1] * n[2];
+    const int64_t step = (int64_t)gridDim.x * blockDim.x, z = s.stride[0], y = s.stride[1];
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        const int64_t at =
+            s.first[blockIdx.y] + i / (n[1] * n[2]) * z + i / n[2] % n[1] * y + i % n[2];
+        const double *u = s.from + at;
+        s.to[at] = u[0] + s.rate * ((u[-z] + u[z]) + (u[-y] + u[y]) + (u[-1] + u[1]) - 6.0 * u[0]);
+    }
+}
+
+/* ---- the scheme, and what it does to a product of sines ---------------------------------------
+ */
+
+static const uint32_t around = 1u << 2; /* x */
+
+static double angle(const settings *s, int d) /* of one cell */
+{
+    const double pi = 3.14159265358979323846;
+    return (around >> d & 1u) != 0 ? 2.0 * pi / s->cells : pi / (s->cells + 1.0);
+}
+
+static double first(const settings *s, const int64_t *cell)
+{
+    double u = 1.0;
+    for (int d = 0; d < 3; d++) {
+        u *= sin(angle(s, d) * (double)(cell[d] + 1));
+    }
+    return u;
+}
+
+static double factor(const settings *s) /* of all steps */
+{
+    double sum = 1.0;
+    for (int d = 0; d < 3; d++) {
+        sum += s->rate * (2.0 * cos(angle(s, d)) - 2.0);
+    }
+    return pow(sum, s->steps);
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+/* Calls what(cell, where it lies in an array of `all`) for each cell of a box. */
+template <class F> static void each(const dpar_box &box, const dpar_box &all, F what)
+{
+    int64_t i[3];
+    for (i[0] = box.lo[0]; i[0] < box.hi[0]; i[0]++) {
+        for (i[1] = box.lo[1]; i[1] < box.hi[1]; i[1]++) {
+            for (i[2] = box.lo[2]; i[2] < box.hi[2]; i[2]++) {
+                int64_t at = 0;
+                for (int d = 0; d < 3; d++) {
+                    at = at * (all.hi[d] - all.lo[d]) + i[d] - all.lo[d];
+                }
+                what(i, (size_t)at);
+            }
+        }
+    }
+}
+
+/* The cube over the ranks of c: blocks with the least surface, one cell around them. */
+static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why *why)
+{
+    const int64_t n = (int64_t)s->cells, cells[3] = {n, n, n};
+    const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
+    int32_t parts[3] = {0, 0, 0};
+    dpar_mesh mesh;
+    memset(h, 0, sizeof *h);
+    h->periodic = around;
+    h->shape = DPAR_STENCIL_STAR;
+    for (int d = 0; d < 3; d++) {
+        h->low[d] = h->high[d] = 1;
+    }
+    dpar_cart_grid grid;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = 3;
+    grid.periodic = around;
+    memcpy(grid.cells, cells, sizeof cells);
+    dpar_status st = dpar_cart_create(&grid, parts, NULL, why);
+    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
+    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
+}
+
+/* One launch for n boxes of cells; `all` is the local array's. */
+static void compute(gpu *g, const settings *s, double *const u[2], const dpar_box &all,
+                    const dpar_box *boxes, int n)
+{
+    sweep w;
+    int64_t most = 0;
+    memset(&w, 0, sizeof w);
+    w.from = u[0];
+    w.to = u[1];
+    w.rate = s->rate;
+    w.stride[1] = all.hi[2] - all.lo[2];
+    w.stride[0] = w.stride[1] * (all.hi[1] - all.lo[1]);
+    for (int k = 0; k < n; k++) {
+        const int64_t *lo = boxes[k].lo, count = dpar_box_volume(&boxes[k]);
+        w.first[k] = (lo[0] - all.lo[0]) * w.stride[0] + (lo[1] - all.lo[1]) * w.stride[1] + lo[2] -
+                     all.lo[2];
+        for (int dim = 0; dim < 3; dim++) {
+            w.extent[k][dim] = boxes[k].hi[dim] - lo[dim];
+        }
+        most = count > most ? count : most;
+    }
+    launch(g->stream, heat, w, most, n);
+}
+
+/* All steps on the ranks of c: `local` is this rank's array, of box `all`, of which it owns `own`;
+ * returns seconds. */
+static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar_box *all,
+                    std::vector<double> *local)
+{
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options options;
+    dpar_halo_exchange *x = NULL;
+    dpar_box core, rim[MOST_BOXES];
+    dpar_why why;
+    double *u[2];
+    int64_t room = 0;
+    int rims = 0;
+    right(lay(s, c->size, &h, &why), why.text);
+    (void)dpar_halo_owned(&h, c->rank, own);
+    (void)dpar_halo_box(&h, c->rank, all);
+    const int cores = dpar_halo_core(&h, c->rank, &core);
+    while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
+        rims++;
+    }
+    /* beyond the walls both arrays are 0 and stay so */
+    local->assign((size_t)dpar_box_volume(all), 0.0);
+    each(*own, *all, [&](const int64_t *cell, size_t at) { (*local)[at] = first(s, cell); });
+    const size_t bytes = local->size() * sizeof(double);
+    for (double *&array : u) {
+        array = take<double>(c, (int64_t)local->size());
+        right(cudaMemsetAsync(array, 0, bytes, g->stream));
+    }
+    right(cudaMemcpyAsync(u[0], local->data(), bytes, cudaMemcpyHostToDevice, g->stream));
+    memset(&f, 0, sizeof f);
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = u[0];
+    f.mem = c->mem; /* the device packs: nothing waits for it */
+    memset(&options, 0, sizeof options);
+    options.field = &f;
+    options.fields = 1;
+    right(dpar_halo_exchange_bytes(c, &options, &room, &why), why.text);
+    void *plan = plan_memory(room);
+    right(dpar_halo_exchange_init(plan, room, c, &options, &x, &why), why.text);
+    right(cudaStreamSynchronize(g->stream));
+    right(dpar_barrier(c, NULL), c->why.text);
+    const double began = now();
+    for (int64_t step = 0; step < (int64_t)s->steps; step++) {
+        right(dpar_halo_exchange_bind(x, 0, u[0], NULL), c->why.text);
+        right(dpar_halo_exchange_begin(x), c->why.text);
+        if (!s->apart) {
+            compute(g, s, u, *all, &core, cores);
+        }
+        right(dpar_halo_exchange_end(x), c->why.text);
+        if (s->apart) {
+            compute(g, s, u, *all, &core, cores);
+        }
+        compute(g, s, u, *all, rim, rims);
+        std::swap(u[0], u[1]);
+    }
+    right(cudaStreamSynchronize(g->stream));
+    right(dpar_barrier(c, NULL), c->why.text);
+    const double seconds = now() - began;
+    right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, g->stream));
+    right(cudaStreamSynchronize(g->stream));
+    right(dpar_halo_exchange_close(x), c->why.text);
+    free(plan);
+    dpar_comm_release(c, u[0]);
+    dpar_comm_release(c, u[1]);
+    return seconds;
+}
+
+/* How many of this rank's numbers have other bits than those of one rank alone, which rank 0
+ * computes for all. */
+static int64_t differing(gpu *g, const settings *s, const dpar_box &own, const dpar_box &all,
+                         const std::vector<double> &mine)
+{
+    const int64_t n = (int64_t)s->cells;
+    dpar_comm *self = NULL;
+    dpar_box cube, box;
+    std::vector<double> alone((size_t)((n + 2) * (n + 2) * (n + 2)));
+    std::vector<const double *> at_mine;
+    int64_t differ = 0;
+    size_t k = 0;
+    right(dpar_comm_split(g->world, g->world->rank == 0 ? 0 : -1, 0, &self), g->world->why.text);
+    if (self != NULL) {
+        (void)solve(g, self, s, &box, &cube, &alone);
+        right(dpar_comm_close(self), "one rank's communicator could not be closed");
+    }
+    right(dpar_broadcast(g->world, alone.data(), (int64_t)alone.size(), DPAR_F64, 0, NULL),
+          g->world->why.text);
+    cube.dims = 3;
+    for (int d = 0; d < 3; d++) {
+        cube.lo[d] = -1;
+        cube.hi[d] = n + 1;
+    }
+    each(own, all, [&](const int64_t *, size_t at) { at_mine.push_back(&mine[at]); });
+    each(own, cube, [&](const int64_t *, size_t at) {
+        differ += memcmp(at_mine[k++], &alone[at], sizeof(double)) != 0;
+    });
+    return differ;
+}
+
+static int run(gpu *g, const void *arg)
+{
+    const settings *s = (const settings *)arg;
+    dpar_comm *const world = g->world;
+    dpar_box own, all;
+    std::vector<double> mine;
+    const double seconds = solve(g, world, s, &own, &all, &mine), shrink = factor(s);
+    double error = 0.0;
+    each(own, all, [&](const int64_t *cell, size_t at) {
+        const double e = fabs(mine[at] - shrink * first(s, cell));
+        error = e <= error ? error : e; /* a NaN stays */
+    });
+    int64_t differ = s->check ? differing(g, s, own, all, mine) : 0;
+    right(dpar_all_reduce(world, &error, &error, 1, DPAR_F64, DPAR_MAX, NULL), world->why.text);
+    right(dpar_all_reduce(world, &differ, &differ, 1, DPAR_I64, DPAR_SUM, NULL), world->why.text);
+    if (world->rank == 0) {
+        const double updates = s->cells * s->cells * s->cells * s->steps;
+        printf("%.0f^3 cells, %.0f steps, %d ranks: %.3g cells a second, error %.1e of %.3e\n",
+               s->cells, s->steps, (int)world->size, updates / seconds, error, shrink);
+        if (s->check) {
+            printf("against one rank: %lld numbers differ\n", (long long)differ);
+        }
+        fflush(stdout);
+    }
+    return differ != 0 || !(error <= 1e-15 * (s->steps + 4.0)); /* rounding of each step */
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {1, 128, 100, 0.125, 0, 0};
+    const option options[] = {{"--ranks", &s.ranks, 1, 64},
+                              {"--cells", &s.cells, 2, 4096},
+                              {"--steps", &s.steps, 0, 1e7},
+                              {"--rate", &s.rate, 1e-9, 1.0 / 6.0, 1},
+                              {"--apart", NULL, 0, 0, 0, &s.apart},
+                              {"--check", NULL, 0, 0, 0, &s.check},
+                              {}};
+    dpar_start job;
+    dpar_halo h;
+    dpar_why why;
+    int bad = read_options(argc, argv, options);
+    if (bad < 0) {
+        return fputs(help, stdout) < 0;
+    }
+    bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);
+    if (bad == 0 && lay(&s, (int32_t)s.ranks, &h, &why) != DPAR_OK) {
+        bad = complain(why.text, NULL);
+    }
+    return bad != 0 ? bad : run_ranks(&job, s.ranks, run, &s);
+}

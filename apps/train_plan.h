@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* train_plan - what the planner says of a job of train_gpt.c, with a machine as quickly measured.
+ * Included there, behind the trainer. */
+#ifndef TRAIN_PLAN_H
+#define TRAIN_PLAN_H
+
+/* ---- what the planner says ------------------------------------------------------------------- */
+
+#if defined(GPT_CUDA) /* it would time the host */
+static int plan(trainer *t, double *seconds, double *bytes)
+{
+    (void)t;
+    *seconds = *bytes = 0.0;
+    return 0;
+}
+#else
+typedef struct gauge {
+    double flops, Bps, link_Bps, link_s; /* of a rank while all others do the same */
+} gauge;
+
+/* Products of the MLP's shape, copies, all-reduces of 8 bytes and of a megabyte: 10 ms each. */
+static int measure(trainer *t, gauge *u)
+{
+    enum { BIG = 1 << 20, MOST = 1 << 16 };
+    const int64_t m = t->g->own < 256 ? t->g->own : 256, n = t->config.hidden / (int64_t)t->s->tp;
+    const int64_t k = t->config.width;
+    char *a = (char *)take(t, BIG), *b = (char *)take(t, BIG);
+    const int fits = m * k * 8 <= BIG / 2 && n * k * 8 <= BIG / 2 && m * n * 8 <= BIG;
+    dpar_matmul p;
+    double began, took = 0.0;
+    int32_t i, all = 0, bad = a == NULL || b == NULL;
+    t->registered -= 2 * BIG; /* they go again */
+    memset(&p, 0, sizeof p);
+    p.type = GPT_TYPE;
+    p.transpose_b = 1;
+    p.m = fits ? m : 64;
+    p.n = fits ? n : 64;
+    p.k = fits ? k : 64;
+    p.alpha = 1.0;
+    p.a = a;
+    p.b = a + BIG / 2;
+    p.c = b;
+    p.lda = p.ldb = p.k;
+    p.ldc = p.n;
+    if (anyone(t->world, bad)) {
+        return 1;
+    }
+    for (began = now(), i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+        bad |= gpt_matmul(NULL, &p) != DPAR_OK;
+    }
+    u->flops = 2.0 * (double)p.m * (double)p.n * (double)p.k * i / took;
+    bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
+    for (began = now(), took = 0.0, i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+        memcpy(i % 2 ? a : b, i % 2 ? b : a, BIG);
+    }
+    u->Bps = 2.0 * BIG * i / took;
+    bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
+    for (began = now(), i = 0; i < 20 && !bad; i++) {
+        bad |= dpar_all_reduce(t->world, a, a, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    }
+    u->link_s = (now() - began) / 20;
+    for (began = now(), i = 0; i < 4 && !bad; i++) {
+        bad |= dpar_all_reduce(t->world, a, a, BIG / 8, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    }
+    all = t->world->size;
+    took = (now() - began) / 4 - u->link_s;
+    u->link_Bps = all > 1 && took > 0.0 ? 2.0 * (all - 1) / all * BIG / took : u->Bps;
+    bad = bad || dpar_broadcast(t->world, u, 4, DPAR_F64, 0, NULL) != DPAR_OK;
+    for (i = 0; i < 2 && !bad; i++) {
+        dpar_comm_release(t->world, t->memory[--t->memories]);
+    }
+    return bad;
+}
+
+/* This machine, as the planner sees one: what was measured, at full share. */
+static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
+{
+    int32_t i;
+    (void)dpar_cluster_find(c, "dgx-h100", NULL);
+    snprintf(c->name, sizeof c->name, "this machine");
+    snprintf(c->gpu.name, sizeof c->gpu.name, "a core");
+    c->gpu.generation = DPAR_GEN_OTHER;
+    c->gpu.units = 1;
+    for (i = 0; i < DPAR_FORMATS; i++) {
+        c->gpu.flops[i] = u->flops;
+    }
+    c->gpu.memory_Bps = u->Bps;
+    c->nodes = 1;
+    c->gpus_per_node = ranks;
+    c->link_Bps = u->link_Bps;
+    c->link_switched = 1;
+    c->link_reduces = 0;
+    c->nics = 0;
+    dpar_calibration_init(&c->cal, DPAR_GEN_OTHER);
+    c->cal.value[DPAR_CAL_GEMM] = c->cal.value[DPAR_CAL_ATTENTION] = 1.0;
+    c->cal.value[DPAR_CAL_HBM] = c->cal.value[DPAR_CAL_LINK_SHARE] = 1.0;
+    c->cal.value[DPAR_CAL_LAUNCH_S] = c->cal.value[DPAR_CAL_STEP_S] = 1e-8;
+    c->cal.value[DPAR_CAL_LINK_S] = c->cal.value[DPAR_CAL_BASE_S] = u->link_s / 2;
+    c->cal.value[DPAR_CAL_SKEW] = c->cal.value[DPAR_CAL_CONTENTION] = 0.0;
+}
+
+static dpar_strategy strategy_of(const trainer *t)
+{
+    const settings *s = t->s;
+    dpar_strategy y;
+    dpar_order order;
+    dpar_strategy_init(&y);
+    y.tp = (int32_t)s->tp;
+    y.sp = s->sp && s->tp > 1;
+    y.cp = (int32_t)s->cp;
+    y.cp_kind = s->ulysses ? DPAR_CP_ULYSSES : DPAR_CP_RING;
+    y.dp = (int32_t)s->dp;
+    y.shard = (int32_t)(s->dp / s->replicas);
+    y.zero = s->dp > 1 ? (int32_t)s->zero : 0;
+    y.pp = (int32_t)s->pp;
+    y.vp = s->pp > 1 ? t->list.stages / t->list.ranks : 1;
+    y.ep = (int32_t)s->ep;
+    y.micro_batch = (int32_t)s->micro;
+    y.micro_batches = s->micros;
+    if (dpar_order_find(&order, s->schedule, NULL) == DPAR_OK && s->pp > 1 &&
+        order.rule < DPAR_PRICED_SCHEDULES) {
+        y.schedule = order.rule;
+    }
+    return y;
+}
+
+static void print_plan(const trainer *t, const gauge *u, const dpar_plan *p)
+{
+    int32_t i;
+    printf("this machine, all ranks at once: %.2f GFLOP/s, copies %.2f GB/s a rank; all-reduce of "
+           "8 B %.1f us, %.2f GB/s\n",
+           u->flops / 1e9, u->Bps / 1e9, u->link_s * 1e6, u->link_Bps / 1e9);
+    printf("planned memory of a rank:");
+    for (i = 0; i < DPAR_MEM_COMM; i++) {
+        if (p->memory.term[i] > 0.0) {
+            printf(" %s %.3f", dpar_memory_name(i), p->memory.term[i] / 1e6);
+        }
+    }
+    printf(" = %.3f MB\nplanned step:", p->memory.allocated / 1e6);
+    for (i = 0; i < DPAR_TIMES; i++) {
+        if (p->step.term[i] > 0.0) {
+            printf(" %s %.3f", dpar_time_name(i), p->step.term[i] * 1e3);
+        }
+    }
+    printf(" = %.3f ms, %.0f tokens/s\n", p->step.total * 1e3,
+           t->s->batch * t->s->length / p->step.total);
+    fflush(stdout);
+}
+
+/* Memory and time of this job, before it runs. What the planner has no price for it says. */
+static int plan(trainer *t, double *seconds, double *bytes)
+{
+    static dpar_workload work;
+    static dpar_cluster cluster;
+    static dpar_plan p;
+    const gpt_config *c = &t->config;
+    const dpar_strategy y = strategy_of(t);
+    const char *const recipe = t->s->pure ? "pure-bf16" : t->s->bf16 ? "megatron" : "fp32";
+    char text[320];
+    dpar_model m;
+    dpar_job job;
+    dpar_why why;
+    gauge u;
+    int length;
+    dpar_status st;
+    *seconds = *bytes = 0.0;
+    if (measure(t, &u)) {
+        return 1;
+    }
+    describe(&cluster, &u, t->world->size);
+    length = snprintf(text, sizeof text,
+                      "%s:layers=%d,hidden=%d,heads=%d,kv_heads=%d,ffn=%d,vocab=%d,seq=%d,"
+                      "tied=%d,biases=-1,element=%d,attention=flash,stack=core",
+                      c->gelu ? "gpt" : "llama", c->blocks, c->width, c->heads, c->groups,
+                      c->hidden, c->vocab, c->length, c->tied, (int)sizeof(gpt_real));
+    if (c->experts > 0) {
+        length += snprintf(text + length, sizeof text - (size_t)length,
+                           ",experts=%d,topk=%d,expert_ffn=%d,shared_ffn=%d", c->experts,
+                           c->choices, c->hidden, c->shared);
+    }
+    memset(&job, 0, sizeof job);
+    job.work = &work;
+    job.cluster = &cluster;
+    st = dpar_model_read(&m, text, (size_t)length, &why);
+    st = st == DPAR_OK ? dpar_workload_init(&work, &m, 0, &why) : st;
+    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
+    if (t->s->pure) { /* the model writes gradients as its own numbers */
+        job.recipe.gradient = job.recipe.reduced = (double)sizeof(gpt_real);
+    }
+    st = st == DPAR_OK ? dpar_plan_price(&job, &y, 0, &p, NULL, &why) : st;
+    if (t->world->rank == 0 && st != DPAR_OK) {
+        printf("the planner has no price for this: %s\n", why.text);
+    } else if (st == DPAR_OK) {
+        *seconds = p.step.total;
+        *bytes = p.memory.allocated;
+        if (t->world->rank == 0) {
+            print_plan(t, &u, &p);
+        }
+    }
+    return 0;
+}
+#endif
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* decompose - into which blocks should I cut this grid, and which rank should hold which block?
+ *
+ *   cc -DDPAR_IMPLEMENTATION -I. commands/decompose.c -o decompose
+ *   ./decompose 1440x720x100 64x16
+ *
+ *   grid 1440 x 720 x 100, 1024 ranks on 64 nodes of 16, halo 1, 8 B a cell
+ *
+ *   process grid                     ranks on nodes       all ranks  one rank all nodes  one node
+ *   MPI_Dims_create   16 x 8 x 8     in order                151 MB    167 kB   25.2 MB    449 kB
+ *   least cut         32 x 16 x 2    in order               86.9 MB   88.2 kB   38.0 MB    612 kB
+ *   least cut, placed 32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
+ *   best of all       32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
+ *
+ * prints the process grid that MPI_Dims_create answers, the one with the least halo, the best
+ * placement of its ranks on the nodes, and of all grids the one whose busiest node sends least when
+ * it is well placed, each with what a halo exchange sends; ./decompose --help has more. Exit code:
+ * 0 fine, 2 bad input (one sentence on stderr). */
+#include "dpar_cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "decompose: how to cut a grid into blocks, and which rank should hold which\n"
+    "\n"
+    "  decompose GRID MACHINE [options]\n"
+    "\n"
+    "GRID     cells along each axis, slowest first: 1440x720x100 (1 to 6 axes)\n"
+    "MACHINE  nodes x ranks on each, 16x4; or a machine that dpar knows: derecho, dgx-h100,\n"
+    "         \"8x8:a100-80\"\n"
+    "\n"
+    "  --halo W        layers of cells that a block needs from its neighbours (default 1)\n"
+    "  --bytes B       bytes a cell, all fields together (default 8)\n"
+    "  --periodic 0,2  axes that wrap around\n"
+    "  --box           edges and corners are exchanged, too\n"
+    "\n"
+    "Columns: what all ranks send in one exchange; what the busiest rank sends; what crosses\n"
+    "between nodes; what the busiest node sends to others. Blocks count with their largest size.\n"
+    "\n"
+    "examples\n"
+    "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
+    "  decompose 4096x4096 derecho\n";
+
+typedef struct problem {
+    int32_t dims, nodes, per_node;
+    int64_t cells[DPAR_MAX_DIMS], halo, bytes;
+    uint32_t periodic;
+    int32_t shape;
+} problem;
+
+static int complain(const char *what, const char *word)
+{
+    fprintf(stderr, "decompose: %s%s%s%s\n", what, word != NULL ? " '" : "",
+            word != NULL ? word : "", word != NULL ? "'" : "");
+    return 2;
+}
+
+/* Numbers between separators, all of the word; how many, 0 when it is not that. */
+static int numbers(const char *word, char separator, long long least, int64_t *value, int room)
+{
+    int n = 0;
+    for (;;) {
+        char *end;
+        if (n == room || *word < '0' || *word > '9') {
+            return 0;
+        }
+        value[n] = strtoll(word, &end, 10);
+        if (value[n] < least || value[n] == INT64_MAX) {
+            return 0;
+        }
+        n++;
+        if (*end == 0) {
+            return n;
+        }
+        if (*end != separator) {
+            return 0;
+        }
+        word = end + 1;
+    }
+}
+
+static int read_machine(problem *p, const char *word)
+{
+    int64_t value[2];
+    dpar_cluster c;
+    dpar_why why;
+    if (numbers(word, 'x', 1, value, 2) != 2) {
+        if (dpar_cluster_read(&c, word, strlen(word), &why) != DPAR_OK) {
+            return complain(why.text, NULL);
+        }
+        value[0] = c.nodes;
+        value[1] = c.gpus_per_node;
+    }
+    if (value[0] > INT32_MAX / value[1]) {
+        return complain("more than 2^31 - 1 ranks:", word);
+    }
+    p->nodes = (int32_t)value[0];
+    p->per_node = (int32_t)value[1];
+    return 0;
+}
+
+static int read_option(problem *p, const char *name, const char *value)
+{
+    int64_t axis[DPAR_MAX_DIMS];
+    int i, n;
+    if (strcmp(name, "--halo") == 0 || strcmp(name, "--bytes") == 0) {
+        int halo = name[2] == 'h';
+        if (numbers(value, 'x', !halo, halo ? &p->halo : &p->bytes, 1) == 1) {
+            return 0;
+        }
+        fprintf(stderr, "decompose: %s takes a whole number of at least %d, not '%s'\n", name,
+                !halo, value);
+        return 2;
+    }
+    n = strcmp(name, "--periodic") == 0 ? numbers(value, ',', 0, axis, DPAR_MAX_DIMS) : 0;
+    for (i = 0; i < n; i++) {
+        if (axis[i] >= DPAR_MAX_DIMS) {
+            return complain("--periodic takes axes 0 to 5, not", value);
+        }
+        p->periodic |= (uint32_t)1 << axis[i];
+    }
+    if (n > 0) {
+        return 0;
+    }
+    if (strcmp(name, "--periodic") == 0) {
+        return complain("--periodic takes axes 0 to 5 with commas between, not", value);
+    }
+    return complain("no such option (--help):", name);
+}
+
+/* Was the i-th word, --halo or --bytes, there before? Of two the last would count, unseen. */
+static int said_before(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i && strcmp(argv[i], "--periodic") != 0;
+}
+
+static int read_all(problem *p, int argc, char **argv)
+{
+    const char *word[2] = {NULL, NULL};
+    int64_t widest = 0;
+    int i, words = 0;
+    memset(p, 0, sizeof *p);
+    p->halo = 1;
+    p->bytes = 8;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--box") == 0) {
+            p->shape = DPAR_STENCIL_BOX;
+        } else if (argv[i][0] == '-') {
+            if (said_before(argv, i)) {
+                return complain("given twice:", argv[i]);
+            }
+            if (read_option(p, argv[i], i + 1 < argc ? argv[i + 1] : "") != 0) {
+                return 2;
+            }
+            i++;
+        } else if (words == 2) {
+            return complain("a third word:", argv[i]);
+        } else {
+            word[words++] = argv[i];
+        }
+    }
+    if (words < 2) {
+        return complain("a grid and a machine are needed; --help shows examples", NULL);
+    }
+    p->dims = numbers(word[0], 'x', 1, p->cells, DPAR_MAX_DIMS);
+    if (p->dims == 0) {
+        return complain("a grid is 1 to 6 numbers of at least 1, such as 1440x720x100, not",
+                        word[0]);
+    }
+    if (p->periodic >> p->dims != 0) {
+        return complain("--periodic names an axis that the grid does not have:", word[0]);
+    }
+    for (i = 0; i < p->dims; i++) {
+        widest = p->cells[i] > widest ? p->cells[i] : widest;
+    }
+    if (p->halo > widest) {
+        fprintf(stderr, "decompose: a halo of %lld is wider than the grid, %lld cells at most\n",
+                (long long)p->halo, (long long)widest);
+        return 2;
+    }
+    return read_machine(p, word[1]);
+}
+
+/* ---- output --------------------------------------------------------------------------------- */
+
+/* "12.3 MB" */
+static void print_bytes(double bytes)
+{
+    static const char unit[][3] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    int i = 0;
+    while (bytes >= 999.5 && i < 6) {
+        bytes /= 1000.0;
+        i++;
+    }
+    printf("  %5.*f %-2s", i > 0 && bytes < 99.95 ? 1 : 0, bytes, unit[i]);
+}
+
+/* "8 x 4 x 2", padded to `width` characters. */
+static void print_grid(int32_t dims, const int32_t *n, int width)
+{
+    int32_t d;
+    int used = 0;
+    for (d = 0; d < dims; d++) {
+        used += printf("%s%ld", d > 0 ? " x " : "", (long)n[d]);
+    }
+    printf("%*s", used < width ? width - used : 1, "");
+}
+
+static void print_placement(const dpar_place *place)
+{
+    static const char name[][12] = {"in order", "bricks", "Morton", "Hilbert"};
+    printf("%-9s", name[place->kind]);
+    if (place->kind == DPAR_PLACE_BRICKS) {
+        print_grid(place->grid.dims, place->brick, 11);
+    } else {
+        printf("%11s", "");
+    }
+}
+
+/* What a block sends across its faces, edges and corners; blocks are rounded up. */
+static dpar_stencil stencil_of(const problem *p, const int32_t *parts)
+{
+    dpar_stencil s;
+    int32_t d;
+    memset(&s, 0, sizeof s);
+    s.shape = p->shape;
+    s.bytes = p->bytes;
+    for (d = 0; d < p->dims; d++) {
+        s.block[d] = p->cells[d] / parts[d] + (p->cells[d] % parts[d] != 0);
+        s.width[d] = p->halo;
+    }
+    return s;
+}
+
+/* A halo wider than a block comes from ranks further off, too. */
+static void note_thin_blocks(const problem *p, const int32_t *parts)
+{
+    int32_t d;
+    for (d = 0; d < p->dims; d++) {
+        if (parts[d] > 1 && p->cells[d] / parts[d] < p->halo) {
+            printf("    dim %d: blocks of %lld cells, the halo of %lld reaches past the neighbour; "
+                   "all of it is counted as the neighbour's\n",
+                   (int)d, (long long)(p->cells[d] / parts[d]), (long long)p->halo);
+        }
+    }
+}
+
+/* A line of the table. An edge carries its bytes both ways: all ranks send twice the total. */
+static int show(const problem *p, const char *name, const dpar_place *place)
+{
+    dpar_stencil s = stencil_of(p, place->grid.parts);
+    dpar_place apart;
+    dpar_why why;
+    int64_t all, rank, between, node;
+    if (dpar_place_init(&apart, &place->grid, DPAR_PLACE_ROW_MAJOR, 1, &why) != DPAR_OK ||
+        dpar_place_cost(&apart, &s, &all, &rank, &why) != DPAR_OK ||
+        dpar_place_cost(place, &s, &between, &node, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    printf("%-18s", name);
+    print_grid(p->dims, place->grid.parts, 15);
+    print_placement(place);
+    print_bytes(2.0 * (double)all);
+    print_bytes((double)rank);
+    print_bytes(2.0 * (double)between);
+    print_bytes((double)node);
+    printf("\n");
+    note_thin_blocks(p, place->grid.parts);
+    return 0;
+}
+
+static int show_header(const problem *p)
+{
+    int32_t d;
+    printf("grid ");
+    for (d = 0; d < p->dims; d++) {
+        printf("%s%lld", d > 0 ? " x " : "", (long long)p->cells[d]);
+    }
+    printf(", %ld ranks on %ld nodes of %ld, halo %lld, %lld B a cell\n\n",
+           (long)p->nodes * (long)p->per_node, (long)p->nodes, (long)p->per_node,
+           (long long)p->halo, (long long)p->bytes);
+    printf("%-18s%-15s%-20s%10s%10s%10s%10s\n", "process grid", "", "ranks on nodes", "all ranks",
+           "one rank", "all nodes", "one node");
+    return 0;
+}
+
+/* ---- every grid, placed -------------------------------------------------------------------- */
+
+enum { PLACED_RANKS = 1000000 }; /* grids x ranks that are tried: a second or two */
+
+typedef struct search {
+    const problem *p;
+    int32_t parts[DPAR_MAX_DIMS];
+    int64_t grids, worst, total; /* how many, and the best of them */
+    dpar_place best;
+} search;
+
+/* The grid in parts[], placed: is its busiest node the one that sends least? */
+static void try_grid(search *s)
+{
+    dpar_cart cart;
+    dpar_place place;
+    dpar_stencil stencil = stencil_of(s->p, s->parts);
+    int64_t total, worst;
+    if (dpar_cart_init(&cart, s->p->dims, s->parts, s->p->periodic, NULL) != DPAR_OK ||
+        dpar_place_best(&place, &cart, s->p->per_node, &stencil, NULL) != DPAR_OK ||
+        dpar_place_cost(&place, &stencil, &total, &worst, NULL) != DPAR_OK) {
+        return;
+    }
+    if (s->worst < 0 || worst < s->worst || (worst == s->worst && total < s->total)) {
+        s->worst = worst;
+        s->total = total;
+        s->best = place;
+    }
+}
+
+/* All ways to cut dims d.. into `rest` parts, none thinner than a cell: counted, or tried. */
+static void each_grid(search *s, int32_t d, int32_t rest, int count)
+{
+    int32_t k;
+    if (d == s->p->dims - 1) {
+        if (rest <= s->p->cells[d]) {
+            s->parts[d] = rest;
+            s->grids += count;
+            if (!count) {
+                try_grid(s);
+            }
+        }
+        return;
+    }
+    for (k = 1; k <= rest; k++) {
+        if (rest % k == 0 && k <= s->p->cells[d]) {
+            s->parts[d] = k;
+            each_grid(s, d + 1, rest / k, count);
+        }
+    }
+}
+
+/* 1 and the best grid with its placement among all; 0 when they are too many to try. */
+static int best_of_all(search *s, const problem *p, const int32_t *least_cut)
+{
+    const int32_t ranks = p->nodes * p->per_node;
+    memset(s, 0, sizeof *s);
+    s->p = p;
+    s->worst = -1;
+    each_grid(s, 0, ranks, 1);
+    if (s->grids > PLACED_RANKS / ranks) {
+        return 0;
+    }
+    memcpy(s->parts, least_cut, sizeof s->parts); /* of equal ones it stays the best */
+    try_grid(s);
+    each_grid(s, 0, ranks, 0);
+    return s->worst >= 0;
+}
+
+/* Both grids with MPI's order of ranks, then the better one well placed, then the best of all. */
+static int decompose(const problem *p)
+{
+    const int32_t ranks = p->nodes * p->per_node;
+    int32_t mpi[DPAR_MAX_DIMS] = {0}, best[DPAR_MAX_DIMS] = {0}, d;
+    dpar_cart_grid grid;
+    dpar_cart cart;
+    dpar_place place;
+    dpar_stencil s;
+    dpar_why why;
+    search all;
+    memset(&grid, 0, sizeof grid);
+    grid.ranks = ranks;
+    grid.dims = p->dims;
+    grid.periodic = p->periodic;
+    memcpy(grid.cells, p->cells, sizeof grid.cells);
+    if (dpar_cart_dims(ranks, p->dims, mpi, &why) != DPAR_OK ||
+        dpar_cart_create(&grid, best, NULL, &why) != DPAR_OK ||
+        dpar_cart_init(&cart, p->dims, mpi, p->periodic, &why) != DPAR_OK ||
+        dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, p->per_node, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    show_header(p);
+    if (show(p, "MPI_Dims_create", &place) != 0) {
+        return 2;
+    }
+    s = stencil_of(p, best);
+    if (dpar_cart_init(&cart, p->dims, best, p->periodic, &why) != DPAR_OK ||
+        dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, p->per_node, &why) != DPAR_OK ||
+        show(p, "least cut", &place) != 0) {
+        return 2;
+    }
+    if (dpar_place_best(&place, &cart, p->per_node, &s, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (show(p, "least cut, placed", &place) != 0) {
+        return 2;
+    }
+    if (best_of_all(&all, p, best)) {
+        if (show(p, "best of all", &all.best) != 0) {
+            return 2;
+        }
+    } else {
+        printf("(%lld grids of %ld ranks are too many to place each)\n", (long long)all.grids,
+               (long)ranks);
+    }
+    for (d = 0; d < p->dims; d++) {
+        if (mpi[d] > p->cells[d]) {
+            printf("\nMPI_Dims_create cuts the %lld cells of axis %ld into %ld parts: some are "
+                   "empty\n",
+                   (long long)p->cells[d], (long)d, (long)mpi[d]);
+        }
+    }
+    return 0;
+}
+
+/* A table that could not be written is no answer. */
+static int finish(int code)
+{
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
+                                                 : code;
+}
+
+int main(int argc, char **argv)
+{
+    problem p;
+    int i;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            break;
+        }
+    }
+    if (argc == 1 || i < argc) {
+        fputs(help, stdout);
+        return finish(0);
+    }
+    return finish(read_all(&p, argc, argv) != 0 ? 2 : decompose(&p));
+}

@@ -1,0 +1,1636 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* pipeline - which pipeline schedule, how long does it take, what does it hold, is this list right?
+ *
+ *   cc -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
+ *   ./pipeline --schedule zb-h1 --stages 4 --micro 8
+ *
+ *   zb-h1
+ *   4 ranks, 4 stages, 8 micro-batches, makespan 27; 54 columns = 27
+ *   rank 0 |F0F1F2F3......I0W0F4I1W1F5I2W2F6I3W3F7I4W4I5W5I6W6I7W7|
+ *   rank 1 |..F0F1F2....I0F3I1W0F4I2W1F5I3W2F6I4W3F7I5W4I6W5I7W6W7|
+ *   rank 2 |....F0F1..I0F2I1F3I2W0F4I3W1F5I4W2F6I5W3F7I6W4I7W5W6W7|
+ *   rank 3 |......F0I0F1I1F2I2F3I3W0F4I4W1F5I5W2F6I6W3F7I7W4W5W6W7|
+ *   time    0         5         10        15        20
+ *   F forward  I input gradient  W weight gradient  . idle
+ *   makespan 27, span 27; idle 11.1 % of the makespan, 12.5 % of the work, 11.1 % of the span
+ *   activations at most 4 4 4 4; closed form: m v (F + I + W) + (p - 1) (F + I - W) = 27
+ *
+ * ./pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 8 ranks all of them; --help has
+ * more. Exit code: 0 fine, 1 an invalid schedule or one that does not fit, 2 bad input; one
+ * sentence on stderr. */
+#include "dpar_schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "pipeline: makes, checks, times and draws pipeline schedules\n"
+    "\n"
+    "  pipeline --schedule NAME --stages P --micro M [options]     one schedule\n"
+    "  pipeline --compare --stages P --micro M [options]           all of them, the fastest first\n"
+    "  pipeline --check FILE.csv [--transport T] [options]         is this list right?\n"
+    "\n"
+    "What is made\n"
+    "  --schedule NAME    --list has the names; \"auto\" makes one for the times and the memory\n"
+    "  --stages P         ranks (each has --virtual stages)\n"
+    "  --virtual V        stages a rank, where the schedule leaves that open\n"
+    "  --micro M          micro-batches\n"
+    "  --group N          micro-batches of a group (interleaved), --slices S of the sequence\n"
+    "                     (seq1f1b), --lifo: gpipe's backwards from the last micro-batch\n"
+    "  --map R,R,..       the rank of each stage; auto also: loop (0,1,0,1) or v (0,1,1,0)\n"
+    "  auto: --whole (B in one piece), --objective makespan|span, --nodes N (of the search for\n"
+    "        the optimum of tiny ones)\n"
+    "  --chain C          --check: stages of a chain, for lists in two directions\n"
+    "Times and memory\n"
+    "  --fwd T            time of one stage's forward (1); a list T,T,.. is one for each stage\n"
+    "  --bwd T            of the whole backward; alone: input and weight take half each\n"
+    "  --bwd-input T, --bwd-weight T   of its parts (1, 1), which need not add up to it\n"
+    "  --overlap T        of a forward and a backward that overlap (their sum)\n"
+    "  --stage-times FILE a line a stage: forward, input, weight\n"
+    "  --latency T        of a message between ranks (0); a list: from stage 0 to 1, 1 to 2, ..\n"
+    "  --bytes N          of a message (a list: as --latency), with --bandwidth B, bytes in a "
+    "unit\n"
+    "                     of time: it takes N / B more\n"
+    "  --links KIND       own (a message has a wire to itself), pair or rank (those to one rank,\n"
+    "                     all that leave a rank take turns)\n"
+    "  --send KIND        buffered (sends wait for nobody), async (a message leaves when both\n"
+    "                     ends are posted), blocking (and each holds its rank)\n"
+    "  --hold F,I,W       bytes that F, I, W of a stage add to what its rank holds: 10,-4,-6\n"
+    "  --memory A         cap of a rank: activations, in micro-batches of all its layers (4.5);\n"
+    "                     with --hold: bytes\n"
+    "  --transport T      blocking, rank, dir, pair, edge or eager (--room N messages): does it\n"
+    "                     come to its end? --check without it: pair\n"
+    "What is printed\n"
+    "  --format F         ascii, csv (PyTorch's), svg, trace (Perfetto), json\n"
+    "  --lowered          csv with messages; --shards: with UNSHARD, RESHARD, REDUCE_GRAD too\n"
+    "  --width N          of the ascii chart (80)\n"
+    "  -o FILE            there instead of stdout; --svg FILE: the picture too\n"
+    "  --list, --help\n"
+    "\n"
+    "Times are numbers of 0 to 1000000 with up to 6 decimals, all in one unit, computed exactly\n"
+    "(of N / B what is past the 6th decimal is rounded up); in a trace one unit is a microsecond.\n"
+    "--compare takes them, and --hold, as those of all layers of a rank: of V chunks each takes a\n"
+    "V-th. A message of one of S slices has an S-th of its --bytes there.\n"
+    "Exit code: 0 fine, 1 invalid or does not fit, 2 bad input.\n";
+
+static void fail(int code, const char *what, const char *why)
+{
+    fprintf(stderr, "pipeline: %s%s%s\n", what, why[0] != 0 ? ": " : "", why);
+    exit(code);
+}
+
+static void *room(int64_t bytes)
+{
+    void *p = bytes < 0 || (uint64_t)bytes > (size_t)-1 / 2 ? NULL : malloc((size_t)bytes + 8);
+    if (p == NULL) {
+        fail(2, "not enough memory", "");
+    }
+    return p;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------
+ *
+ * A decimal is kept as a whole number of ten-millionths: six decimals, and half of them. */
+enum { DECIMALS = 7 };
+#define MOST_BYTES (INT64_C(1) << 40)
+
+typedef struct series {
+    int32_t n; /* 0: not given; 1: for all stages */
+    int64_t *v;
+} series;
+
+/* Reads "0.25"; returns what follows, NULL when that is no number that we take. */
+static const char *decimal(const char *s, int64_t *value)
+{
+    int64_t v = 0;
+    int whole = 0, places = 0, i;
+    for (; *s >= '0' && *s <= '9' && v <= 1000000; s++, whole++) {
+        v = 10 * v + (*s - '0');
+    }
+    if (*s == '.') {
+        for (s++; *s >= '0' && *s <= '9' && places < 6; s++, places++) {
+            v = 10 * v + (*s - '0');
+        }
+    }
+    for (i = places; i < DECIMALS; i++) {
+        v *= 10;
+    }
+    *value = v;
+    return whole + places == 0 || (*s >= '0' && *s <= '9') || v > INT64_C(10000000000000) ? NULL
+                                                                                          : s;
+}
+
+static int64_t number(const char *option, const char *s)
+{
+    int64_t v = 0;
+    s = decimal(s, &v);
+    if (s == NULL || *s != 0) {
+        fail(2, option, "takes a number of 0 to 1000000 with at most 6 decimals");
+    }
+    return v;
+}
+
+static series numbers(const char *option, const char *s)
+{
+    series l;
+    const char *c;
+    int32_t n = 1;
+    for (c = s; *c != 0; c++) {
+        n += *c == ',';
+    }
+    l.v = (int64_t *)room(8 * (int64_t)n);
+    for (l.n = 0; l.n < n; l.n++) {
+        s = decimal(s, &l.v[l.n]);
+        if (s == NULL || *s != (l.n + 1 < n ? ',' : 0)) {
+            fail(2, option,
+                 "takes numbers of 0 to 1000000 with at most 6 decimals, commas between");
+        }
+        s += *s == ',';
+    }
+    return l;
+}
+
+/* Whole numbers of up to 2^40 either way, commas between. */
+static series wholes(const char *option, const char *s, int64_t least)
+{
+    series l;
+    const char *c;
+    int32_t n = 1;
+    for (c = s; *c != 0; c++) {
+        n += *c == ',';
+    }
+    l.v = (int64_t *)room(8 * (int64_t)n);
+    for (l.n = 0; l.n < n; l.n++) {
+        int minus = *s == '-', digits = 0;
+        int64_t v = 0;
+        for (s += minus; *s >= '0' && *s <= '9' && v <= MOST_BYTES; s++, digits++) {
+            v = 10 * v + (*s - '0');
+        }
+        l.v[l.n] = minus ? -v : v;
+        if (digits == 0 || v > MOST_BYTES || l.v[l.n] < least || *s != (l.n + 1 < n ? ',' : 0)) {
+            fail(2, option,
+                 least < 0 ? "takes whole numbers of -2^40 to 2^40, commas between"
+                           : "takes whole numbers of 0 to 2^40, commas between");
+        }
+        s += *s == ',';
+    }
+    return l;
+}
+
+static int32_t count(const char *option, const char *s, int32_t least, int32_t most)
+{
+    char *end, why[80];
+    long v = strtol(s, &end, 10);
+    if (*s < '0' || *s > '9' || *end != 0 || v < least || v > most) {
+        snprintf(why, sizeof why, "takes a whole number of %ld to %ld", (long)least, (long)most);
+        fail(2, option, why);
+    }
+    return (int32_t)v;
+}
+
+/* ticks / unit with at most six decimals, rounded. */
+static const char *shown(int64_t ticks, int64_t unit)
+{
+    static char text[8][48];
+    static int next;
+    char *s = text[next++ & 7];
+    int64_t size = ticks < 0 ? -ticks : ticks;
+    int64_t whole = size / unit, rest = size % unit * 1000000;
+    rest = rest / unit + (rest % unit * 2 >= unit);
+    snprintf(s, 48, "%s%lld.%06lld", ticks < 0 ? "-" : "", (long long)(whole + rest / 1000000),
+             (long long)(rest % 1000000));
+    {
+        size_t n = strlen(s);
+        while (s[n - 1] == '0') {
+            s[--n] = 0;
+        }
+        if (s[n - 1] == '.') {
+            s[--n] = 0;
+        }
+    }
+    return s;
+}
+
+/* The nearest; 0 of nothing. */
+static int64_t millionths(dpar_ratio r)
+{
+    return r.whole < 1 ? 0 : (int64_t)(1e6 * (double)r.part / (double)r.whole + 0.5);
+}
+
+/* In percent with one decimal. */
+static const char *percent(dpar_ratio r)
+{
+    return shown((millionths(r) + 500) / 1000, 10);
+}
+
+/* ---- what was asked for -----------------------------------------------------------------------
+ */
+
+/* By DPAR_TRANSPORT_*. */
+static const char *const transports[] = {"none", "blocking", "rank", "dir",
+                                         "pair", "edge",     "eager"};
+
+typedef struct settings {
+    const char *schedule, *check, *format, *output, *svg, *stage_times, *memory;
+    const char **given; /* the names of the options that are */
+    int32_t givens;
+    int32_t compare, ranks, chunks, micros, group, slices, lifo, chain, lowered, shards, sends;
+    int32_t transport, buffers, width, map, whole, span, links, nodes;
+    series forward, backward, input, weight, overlap, latency, bytes, hold, ranks_of;
+    int64_t bandwidth, cap; /* cap: in ten-millionths; with hold: bytes; -1: none */
+} settings;
+
+static int given(const settings *o, const char *name)
+{
+    int32_t i;
+    for (i = 0; i < o->givens; i++) {
+        if (strcmp(o->given[i], name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    size_t size = 0, got;
+    char *text = NULL;
+    if (f == NULL) {
+        fail(2, path, "cannot be read");
+    }
+    do {
+        char *more = (char *)realloc(text, size + 65537);
+        if (more == NULL) {
+            fail(2, path, "not enough memory");
+        }
+        text = more;
+        got = fread(text + size, 1, 65536, f);
+        size += got;
+    } while (got > 0 && size < (size_t)1 << 30);
+    if (ferror(f) != 0) {
+        fail(2, path, "cannot be read");
+    }
+    fclose(f);
+    text[size] = 0;
+    *n = size;
+    return text;
+}
+
+/* "F I W" a line. */
+static void read_stage_times(settings *o)
+{
+    series *column[3];
+    size_t n;
+    char *text = read_file(o->stage_times, &n);
+    const char *s = text;
+    int32_t lines = 1, k;
+    column[0] = &o->forward;
+    column[1] = &o->input;
+    column[2] = &o->weight;
+    for (k = 0; text[k] != 0; k++) {
+        lines += text[k] == '\n';
+    }
+    for (k = 0; k < 3; k++) {
+        column[k]->n = 0;
+        column[k]->v = (int64_t *)room(8 * (int64_t)lines);
+    }
+    while (*s != 0) {
+        s += strspn(s, " \t\r\n");
+        if (*s == '#') {
+            s += strcspn(s, "\n");
+            continue;
+        }
+        for (k = 0; k < 3 && *s != 0; k++) {
+            s = decimal(s, &column[k]->v[column[k]->n++]);
+            if (s == NULL || strchr(" \t\r\n", *s) == NULL || (k < 2 && *s == 0)) {
+                fail(2, o->stage_times, "each line has three numbers: forward, input, weight");
+            }
+            s += strspn(s, " \t");
+        }
+        if (k == 3 && *s != 0 && *s != '\r' && *s != '\n') {
+            fail(2, o->stage_times, "each line has three numbers and no more");
+        }
+    }
+    if (column[0]->n == 0) {
+        fail(2, o->stage_times, "has no stage's times");
+    }
+    free(text);
+}
+
+/* The halves of a backward; what is missing of them; E.g. --bwd 3 --bwd-input 2: weight 1. */
+static void complete(settings *o)
+{
+    int32_t i;
+    if (o->forward.n == 0) {
+        o->forward = numbers("--fwd", "1");
+    }
+    if (o->input.n == 0 && o->weight.n == 0 && o->backward.n > 0) {
+        o->input.n = o->weight.n = o->backward.n;
+        o->input.v = (int64_t *)room(8 * (int64_t)o->backward.n);
+        o->weight.v = (int64_t *)room(8 * (int64_t)o->backward.n);
+        for (i = 0; i < o->backward.n; i++) {
+            o->input.v[i] = o->weight.v[i] = o->backward.v[i] / 2;
+        }
+    } else if (o->backward.n > 0 && (o->input.n == 0 || o->weight.n == 0)) {
+        series *known = o->input.n > 0 ? &o->input : &o->weight;
+        series *missing = o->input.n > 0 ? &o->weight : &o->input;
+        if (known->n != o->backward.n) {
+            fail(2, "--bwd and its parts", "have different numbers of stages");
+        }
+        missing->n = known->n;
+        missing->v = (int64_t *)room(8 * (int64_t)known->n);
+        for (i = 0; i < known->n; i++) {
+            missing->v[i] = o->backward.v[i] - known->v[i];
+            if (missing->v[i] < 0) {
+                fail(2, "--bwd", "is less than one of its parts");
+            }
+        }
+    }
+    if (o->input.n == 0) {
+        o->input = numbers("--bwd-input", "1");
+    }
+    if (o->weight.n == 0) {
+        o->weight = numbers("--bwd-weight", "1");
+    }
+}
+
+static int32_t word(const char *option, const char *value, const char *const *list, int32_t n)
+{
+    char why[160];
+    int32_t i;
+    size_t at = (size_t)snprintf(why, sizeof why, "takes");
+    for (i = 0; i < n; i++) {
+        if (strcmp(value, list[i]) == 0) {
+            return i;
+        }
+        at += (size_t)snprintf(why + at, sizeof why - at, " %s", list[i]);
+    }
+    fail(2, option, why);
+    return -1;
+}
+
+static void close_output(FILE *f, const char *path)
+{
+    if (fflush(f) != 0 || ferror(f) != 0 || (f != stdout && fclose(f) != 0)) {
+        fail(2, path == NULL ? "stdout" : path, "cannot be written");
+    }
+}
+
+static void list_schedules(void)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_ORDERS; i++) {
+        puts(dpar_order_name(i));
+    }
+    puts("auto");
+}
+
+/* An option without a value: 1 when it was one. */
+static int flag(settings *o, const char *name)
+{
+    if (strcmp(name, "--help") == 0 || strcmp(name, "--list") == 0) {
+        if (name[2] == 'h') {
+            fputs(help, stdout);
+        } else {
+            list_schedules();
+        }
+        close_output(stdout, NULL);
+        exit(0);
+    }
+    if (strcmp(name, "--compare") == 0) {
+        return o->compare = 1;
+    }
+    if (strcmp(name, "--lowered") == 0) {
+        return o->lowered = 1;
+    }
+    if (strcmp(name, "--shards") == 0) {
+        return o->shards = o->lowered = 1;
+    }
+    if (strcmp(name, "--lifo") == 0) {
+        return o->lifo = 1;
+    }
+    if (strcmp(name, "--whole") == 0) {
+        return o->whole = 1;
+    }
+    return 0;
+}
+
+/* loop, v, or the rank of each stage. */
+static void read_map(settings *o, const char *value)
+{
+    int32_t i;
+    o->ranks_of.n = 0;
+    o->map = strcmp(value, "v") == 0 ? DPAR_MAP_V : DPAR_MAP_LOOP;
+    if (o->map == DPAR_MAP_V || strcmp(value, "loop") == 0) {
+        return;
+    }
+    if (*value < '0' || *value > '9') {
+        fail(2, "--map", "takes the rank of each stage, commas between (auto: or loop or v)");
+    }
+    o->ranks_of = wholes("--map", value, 0);
+    for (i = 0; i < o->ranks_of.n; i++) {
+        if (o->ranks_of.v[i] >= DPAR_MOST_STAGES) {
+            fail(2, "--map", "has ranks of 0 to 65534");
+        }
+    }
+    if (o->ranks_of.n > DPAR_MOST_STAGES) {
+        fail(2, "--map", "has at most 65535 stages");
+    }
+}
+
+/* An option with a value. */
+static void option(settings *o, const char *name, const char *value)
+{
+    static const char *const formats[] = {"ascii", "csv", "svg", "trace", "json"};
+    static const char *const sends[] = {"buffered", "async", "blocking"};
+    static const char *const objectives[] = {"makespan", "span"};
+    static const char *const links[] = {"own", "pair", "rank"};
+    if (strcmp(name, "--schedule") == 0) {
+        o->schedule = value;
+    } else if (strcmp(name, "--check") == 0) {
+        o->check = value;
+    } else if (strcmp(name, "--stage-times") == 0) {
+        o->stage_times = value;
+    } else if (strcmp(name, "--svg") == 0) {
+        o->svg = value;
+    } else if (strcmp(name, "-o") == 0) {
+        o->output = value;
+    } else if (strcmp(name, "--memory") == 0) {
+        o->memory = value;
+    } else if (strcmp(name, "--stages") == 0) {
+        o->ranks = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--virtual") == 0) {
+        o->chunks = count(name, value, 1, 64);
+    } else if (strcmp(name, "--micro") == 0) {
+        o->micros = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--group") == 0) {
+        o->group = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--slices") == 0) {
+        o->slices = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--chain") == 0) {
+        o->chain = count(name, value, 1, 65535);
+    } else if (strcmp(name, "--room") == 0) {
+        o->buffers = count(name, value, 1, 1000000);
+    } else if (strcmp(name, "--width") == 0) {
+        o->width = count(name, value, 32, 4096);
+    } else if (strcmp(name, "--nodes") == 0) {
+        o->nodes = count(name, value, 0, 1000000000);
+    } else if (strcmp(name, "--fwd") == 0) {
+        o->forward = numbers(name, value);
+    } else if (strcmp(name, "--bwd") == 0) {
+        o->backward = numbers(name, value);
+    } else if (strcmp(name, "--bwd-input") == 0) {
+        o->input = numbers(name, value);
+    } else if (strcmp(name, "--bwd-weight") == 0) {
+        o->weight = numbers(name, value);
+    } else if (strcmp(name, "--overlap") == 0) {
+        o->overlap = numbers(name, value);
+    } else if (strcmp(name, "--latency") == 0) {
+        o->latency = numbers(name, value);
+    } else if (strcmp(name, "--bandwidth") == 0) {
+        o->bandwidth = number(name, value);
+    } else if (strcmp(name, "--bytes") == 0) {
+        o->bytes = wholes(name, value, 0);
+    } else if (strcmp(name, "--hold") == 0) {
+        o->hold = wholes(name, value, -MOST_BYTES);
+    } else if (strcmp(name, "--format") == 0) {
+        o->format = formats[word(name, value, formats, 5)];
+    } else if (strcmp(name, "--send") == 0) {
+        o->sends = word(name, value, sends, 3);
+    } else if (strcmp(name, "--links") == 0) {
+        o->links = word(name, value, links, 3);
+    } else if (strcmp(name, "--objective") == 0) {
+        o->span = word(name, value, objectives, 2);
+    } else if (strcmp(name, "--transport") == 0) {
+        o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORTS - 1);
+    } else if (strcmp(name, "--map") == 0) {
+        read_map(o, value);
+    } else {
+        fail(2, name, "no such option (--help)");
+    }
+}
+
+/* ---- one schedule, made and run ---------------------------------------------------------------
+ */
+
+typedef struct job {
+    const settings *o;
+    dpar_order order; /* rule -1: auto, -2: read from a file */
+    int32_t share;    /* --compare: a stage has this part of a rank's layers: 1 / share */
+    int32_t mult;     /* times and bytes are multiplied with that, so that shares stay whole */
+    int32_t *parts;   /* [ranks]: activations of a micro-batch of all the rank's layers */
+    int64_t unit;     /* ticks */
+    void *memory[32]; /* all that was allocated */
+    int used;
+    char title[160];
+    dpar_schedule list, lowered;
+    dpar_times times;
+    dpar_timing timing;
+    dpar_rank_timing *rank;
+    dpar_slot_counts *slots;
+    int64_t *start, *end;
+} job;
+
+static void *keep(job *j, int64_t bytes)
+{
+    return j->memory[j->used++] = room(bytes);
+}
+
+static void drop(job *j)
+{
+    while (j->used > 0) {
+        free(j->memory[--j->used]);
+    }
+}
+
+/* The largest power of ten, up to a unit, that divides all of a list. */
+static void divide(const series *l, int64_t *power)
+{
+    int32_t i;
+    for (i = 0; i < l->n; i++) {
+        while (l->v[i] % *power != 0) {
+            *power /= 10;
+        }
+    }
+}
+
+/* What belongs to edges: one number, or one for each stage or each but the last, of the schedule or
+ * of a chain; each times `by`. */
+static dpar_status edges(job *j, const char *name, const series *l, int64_t power, int64_t by,
+                         dpar_each *each, dpar_why *why)
+{
+    const dpar_schedule *s = &j->list;
+    int32_t i, per = l->n == s->stages || l->n == s->stages - 1 ? s->stages : s->chain;
+    int64_t *v;
+    for (i = 0; i < l->n; i++) {
+        if (by > 0 && l->v[i] / power > INT64_MAX / by) {
+            snprintf(why->text, sizeof why->text, "%s: too many for exact times", name);
+            return DPAR_E_RANGE;
+        }
+    }
+    if (l->n <= 1) {
+        each->all = l->n == 0 ? 0 : l->v[0] / power * by;
+        return DPAR_OK;
+    }
+    if (l->n != per && l->n != per - 1) {
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, the schedule %d stages", name,
+                 (int)l->n, (int)s->stages);
+        return DPAR_E_ARG;
+    }
+    each->of = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
+    for (i = 0; i < s->stages; i++) {
+        v[i] = i % per < l->n ? l->v[i % per] / power * by : 0;
+    }
+    return DPAR_OK;
+}
+
+/* A message takes bytes / bandwidth units = bytes x unit / bandwidth ticks, the simulator's bytes x
+ * 10^9 / bandwidth: so its bytes are ours x unit and its bandwidth ours x 10^9 (ten-millionths x
+ * 100), both without what they share. */
+static dpar_status set_links(job *j, dpar_why *why)
+{
+    const settings *o = j->o;
+    int64_t slices = j->mult > 1 && j->order.rule == DPAR_SEQ1F1B ? j->list.slices : 1;
+    int64_t wide = o->bandwidth, a = j->unit, b;
+    if (wide == 0) {
+        return DPAR_OK;
+    }
+    j->times.links = o->links;
+    if (wide > INT64_MAX / 100 / slices) {
+        snprintf(why->text, sizeof why->text, "--bandwidth: too much for so many slices");
+        return DPAR_E_RANGE;
+    }
+    wide *= 100 * slices;
+    for (b = wide; b > 0;) { /* the greatest common divisor */
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    j->times.bandwidth.all = wide / a;
+    return edges(j, "--bytes", &o->bytes, 1, j->unit / a, &j->times.bytes, why);
+}
+
+/* What a stage holds: a share of what was given, in a mult-th of a byte. */
+static void set_hold(job *j)
+{
+    const series *h = &j->o->hold;
+    if (h->n == 3) {
+        j->times.hold_forward.all = h->v[0] * (j->mult / j->share);
+        j->times.hold_input.all = h->v[1] * (j->mult / j->share);
+        j->times.hold_weight.all = h->v[2] * (j->mult / j->share);
+    }
+}
+
+/* Ticks of each stage. A list has a value for each stage, or for each of a chain or of the ranks:
+ * then a stage has its share of the rank that has its layers. */
+static dpar_status spread(job *j, const char *name, const series *l, int64_t power, dpar_each *each,
+                          dpar_why *why)
+{
+    const dpar_schedule *s = &j->list;
+    int32_t i, of_share = j->mult > 1 && l->n == s->chain / j->share;
+    int64_t *v;
+    if (l->n <= 1) {
+        each->all = l->n == 0 ? 0 : l->v[0] / power * (j->mult / j->share);
+        return DPAR_OK;
+    }
+    if (l->n != s->stages && l->n != s->chain && !of_share) {
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, the schedule %d stages", name,
+                 (int)l->n, (int)s->stages);
+        return DPAR_E_ARG;
+    }
+    each->of = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
+    for (i = 0; i < s->stages; i++) {
+        int32_t at = l->n == s->stages ? i : i % s->chain;
+        v[i] = l->v[of_share ? at / j->share : at] / power * (j->mult / j->share);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status set_times(job *j, dpar_why *why)
+{
+    const settings *o = j->o;
+    dpar_times *t = &j->times;
+    int64_t power = 10000000;
+    dpar_status st;
+    memset(t, 0, sizeof *t);
+    divide(&o->forward, &power);
+    divide(&o->backward, &power);
+    divide(&o->input, &power);
+    divide(&o->weight, &power);
+    divide(&o->overlap, &power);
+    divide(&o->latency, &power);
+    power = o->bandwidth > 0 && power > 10 ? 10 : power; /* messages to the sixth decimal */
+    j->unit = 10000000 / power * j->mult;
+    st = spread(j, "--fwd", &o->forward, power, &t->forward, why);
+    st = st ? st : spread(j, "--bwd", &o->backward, power, &t->backward, why);
+    st = st ? st : spread(j, "--bwd-input", &o->input, power, &t->input, why);
+    st = st ? st : spread(j, "--bwd-weight", &o->weight, power, &t->weight, why);
+    st = st ? st : spread(j, "--overlap", &o->overlap, power, &t->overlap, why);
+    st = st ? st : edges(j, "--latency", &o->latency, power, j->mult, &t->latency, why);
+    st = st ? st : set_links(j, why);
+    set_hold(j);
+    t->sends = o->sends;
+    return st;
+}
+
+static int bidirectional(int32_t rule)
+{
+    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+}
+
+static dpar_status make_order(job *j, dpar_why *why)
+{
+    int64_t bytes = dpar_schedule_generate_bytes(&j->order, why);
+    return bytes < 0 ? DPAR_E_ARG
+                     : dpar_schedule_generate(&j->list, &j->order, keep(j, bytes), bytes, why);
+}
+
+/* Counts for each rank what an activation of a micro-batch of all its layers consists of: its
+ * stages x slices, but of two directions a micro-batch takes one. */
+static void set_parts(job *j)
+{
+    const dpar_schedule *s = &j->list;
+    int32_t i;
+    j->parts = (int32_t *)keep(j, 4 * (int64_t)s->ranks);
+    for (i = 0; i < s->ranks; i++) {
+        j->parts[i] = 0;
+    }
+    for (i = 0; i < s->stages; i++) {
+        j->parts[s->rank_of[i]]++;
+    }
+    for (i = 0; i < s->ranks; i++) {
+        int both = bidirectional(j->order.rule) || s->chain < s->stages;
+        j->parts[i] = both || j->parts[i] == 0 ? 1 : j->parts[i] * s->slices;
+    }
+}
+
+/* The cap in what the simulator counts: activations of a stage, mult-ths of a byte; -1: none. */
+static int64_t cap_of(const job *j, int32_t rank)
+{
+    const int64_t cap = j->o->cap, one = 10000000;
+    if (cap < 0 || j->o->hold.n > 0) {
+        return cap < 0 ? -1 : cap * j->mult;
+    }
+    return cap / one * j->parts[rank] + cap % one * j->parts[rank] / one;
+}
+
+/* The user's map, in the type of the library; NULL: none. */
+static const uint16_t *map_of(job *j)
+{
+    const series *l = &j->o->ranks_of;
+    uint16_t *map;
+    int32_t i;
+    if (l->n == 0) {
+        return NULL;
+    }
+    map = (uint16_t *)keep(j, 2 * (int64_t)l->n);
+    for (i = 0; i < l->n; i++) {
+        map[i] = (uint16_t)l->v[i];
+    }
+    return map;
+}
+
+/* As the library has it for these maps: loop 0 1 0 1, v 0 1 1 0. */
+static int32_t usual_rank(const dpar_pipe_job *p, int32_t stage)
+{
+    int32_t at = stage % p->ranks;
+    return p->map == DPAR_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
+}
+
+/* Lays the stages out for the times and parts, which come first here. */
+static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
+{
+    int32_t i, n = j->o->ranks_of.n;
+    int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks, bytes;
+    uint16_t *rank_of;
+    p->ranks = j->order.ranks;
+    p->micros = j->order.micros;
+    p->map = j->o->map;
+    p->rank_of = map_of(j);
+    bytes = stages > DPAR_MOST_STAGES ? -1 : dpar_schedule_bytes(p->ranks, (int32_t)stages, 0);
+    if (bytes < 0) {
+        snprintf(why->text, sizeof why->text, "%lld stages are more than 65535", (long long)stages);
+        return DPAR_E_RANGE;
+    }
+    p->stages = (int32_t)stages;
+    if (dpar_schedule_init(&j->list, p->ranks, p->stages, 0, keep(j, bytes), bytes, why) !=
+        DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    rank_of = j->list.rank_of;
+    for (i = 0; i < p->stages; i++) {
+        int32_t r = n > 0 ? p->rank_of[i] : usual_rank(p, i);
+        if (r < 0 || r >= p->ranks) {
+            snprintf(why->text, sizeof why->text, "stage %d on rank %d: there are %d ranks", (int)i,
+                     (int)r, (int)p->ranks);
+            return DPAR_E_ARG;
+        }
+        rank_of[i] = (uint16_t)r;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status make_auto(job *j, dpar_why *why)
+{
+    dpar_pipe_job p;
+    dpar_pipe_result result;
+    int64_t bytes, *cap;
+    int32_t r;
+    void *mem;
+    dpar_status st;
+    memset(&p, 0, sizeof p);
+    if (lay_auto(j, &p, why) != DPAR_OK || set_times(j, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    set_parts(j);
+    p.split = !j->o->whole;
+    p.objective = j->o->span ? DPAR_LEAST_SPAN : DPAR_LEAST_MAKESPAN;
+    p.times = &j->times;
+    p.cap.of = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
+    for (r = 0; r < p.ranks; r++) {
+        cap[r] = cap_of(j, r);
+        if (cap[r] == 0) { /* which is no limit for the library */
+            snprintf(why->text, sizeof why->text, "--memory: not one activation fits");
+            return DPAR_E_MEMORY;
+        }
+        cap[r] = cap[r] < 0 ? 0 : cap[r];
+    }
+    p.nodes = j->o->nodes;
+    bytes = dpar_schedule_auto_bytes(&p, why);
+    bytes += bytes > 0 && p.nodes > 0 ? INT64_C(32) << 20 : 0; /* the search's table */
+    mem = bytes > 0 ? keep(j, bytes) : NULL;
+    st = dpar_schedule_auto(&j->list, &p, &result, mem, bytes, why);
+    return st == DPAR_MORE ? DPAR_OK : st;
+}
+
+/* How many stages the user's map has to have: those of the rule, but where it takes any number. */
+static dpar_status set_map(job *j, dpar_why *why)
+{
+    int32_t n = j->o->ranks_of.n, rule = j->order.rule;
+    if (n == 0) {
+        return DPAR_OK;
+    }
+    if ((rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) && j->order.chunks == 0) {
+        j->order.stages = n;
+    } else {
+        job bare = *j;
+        bare.used = 0;
+        if (make_order(&bare, why) != DPAR_OK) {
+            drop(&bare);
+            return DPAR_E_ARG;
+        }
+        drop(&bare);
+        if (bare.list.stages != n) {
+            snprintf(why->text, sizeof why->text, "--map has %d stages, the schedule %d", (int)n,
+                     (int)bare.list.stages);
+            return DPAR_E_ARG;
+        }
+    }
+    j->order.rank_of = map_of(j);
+    return DPAR_OK;
+}
+
+static dpar_status make(job *j, dpar_why *why)
+{
+    dpar_status st;
+    if (j->order.rule < 0) {
+        return make_auto(j, why);
+    }
+    st = set_map(j, why);
+    st = st != DPAR_OK ? st : make_order(j, why);
+    st = st != DPAR_OK ? st : set_times(j, why);
+    if (st == DPAR_OK) {
+        set_parts(j);
+    }
+    return st;
+}
+
+static int has_messages(const dpar_schedule *s)
+{
+    int64_t k;
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        if (s->action[k].kind >= DPAR_SEND_F && s->action[k].kind <= DPAR_RECV_B) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Lowers (what is not), checks, runs on the transport, gives slots and times. */
+static dpar_status run_list(job *j, dpar_why *why)
+{
+    dpar_lowering how;
+    dpar_checking run;
+    dpar_slotting slots;
+    dpar_simulation sim;
+    dpar_schedule *s = &j->lowered;
+    int64_t bytes, actions;
+    dpar_status st;
+    how.passes = DPAR_LOWER_MESSAGES | (j->o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0);
+    how.max_active = 0;
+    how.channel = 0;
+    bytes = dpar_schedule_check_bytes(&j->list, NULL);
+    st = dpar_schedule_check(&j->list, NULL, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    j->lowered = j->list;
+    if (!has_messages(&j->list)) {
+        bytes = dpar_schedule_lower_bytes(&j->list, &how, why);
+        st = bytes < 0 ? DPAR_E_ARG
+                       : dpar_schedule_lower(s, &j->list, &how, keep(j, bytes), bytes, why);
+    } else if (j->o->shards) {
+        fail(2, "--shards", "the list has messages already");
+    }
+    if (st == DPAR_OK && !has_messages(s)) { /* all on one rank: no send waits for anybody */
+        j->times.sends = DPAR_SENDS_BUFFERED;
+        j->times.links = DPAR_LINKS_OWN;
+    }
+    if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
+        memset(&run, 0, sizeof run);
+        run.transport = j->o->transport;
+        run.room = j->o->buffers;
+        bytes = dpar_schedule_check_bytes(s, &run);
+        st = dpar_schedule_check(s, &run, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    actions = s->begin[s->ranks];
+    j->slots = (dpar_slot_counts *)keep(j, (int64_t)sizeof(dpar_slot_counts) * s->ranks);
+    memset(&slots, 0, sizeof slots);
+    slots.counts = j->slots;
+    bytes = dpar_schedule_slots_bytes(s);
+    st = dpar_schedule_slots(s, &slots, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    j->start = (int64_t *)keep(j, 8 * actions);
+    j->end = (int64_t *)keep(j, 8 * actions);
+    j->rank = (dpar_rank_timing *)keep(j, (int64_t)sizeof(dpar_rank_timing) * s->ranks);
+    if (j->o->cap >= 0) {
+        int64_t *cap = (int64_t *)keep(j, 8 * (int64_t)s->ranks);
+        int32_t r;
+        for (r = 0; r < s->ranks; r++) {
+            cap[r] = cap_of(j, r);
+        }
+        j->times.cap.of = cap;
+    }
+    memset(&sim, 0, sizeof sim);
+    sim.times = &j->times;
+    sim.start = j->start;
+    sim.end = j->end;
+    sim.rank = j->rank;
+    bytes = dpar_schedule_simulate_bytes(s, &sim);
+    return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+}
+
+/* Does it hold no more than the cap? Else the sentence. */
+static int fits(const job *j, dpar_why *why)
+{
+    int32_t r, bytes = j->o->hold.n > 0;
+    for (r = 0; r < j->lowered.ranks && j->o->cap >= 0; r++) {
+        int64_t held = bytes ? j->rank[r].peak_bytes : j->rank[r].peak_count;
+        if (held > cap_of(j, r)) {
+            snprintf(why->text, sizeof why->text, "rank %d holds %s %s, the cap is %s", (int)r,
+                     shown(held, bytes ? j->mult : j->parts[r]), bytes ? "bytes" : "activations",
+                     shown(j->o->cap, bytes ? 1 : 10000000));
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- what is printed --------------------------------------------------------------------------
+ */
+
+static FILE *open_output(const char *path)
+{
+    FILE *f = path == NULL ? stdout : fopen(path, "wb");
+    if (f == NULL) {
+        fail(2, path, "cannot be written");
+    }
+    return f;
+}
+
+static void picture(const job *j, const char *format, FILE *f)
+{
+    dpar_gantt g;
+    dpar_text t;
+    dpar_why why;
+    char *text = NULL;
+    int pass;
+    g.schedule = &j->lowered;
+    g.start = j->start;
+    g.end = j->end;
+    g.unit = j->unit;
+    g.title = j->title;
+    g.width = j->o->width;
+    for (pass = 0; pass < 2; pass++) { /* count, then write */
+        dpar_status st = DPAR_OK;
+        dpar_text_init(&t, text, pass == 0 ? 0 : t.used + 1);
+        switch (format[0]) {
+        case 'a': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why); break;
+        case 's': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, &why); break;
+        case 't': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, &why); break;
+        default: dpar_schedule_write(j->o->lowered ? &j->lowered : &j->list, "\n", &t); break;
+        }
+        if (st != DPAR_OK) {
+            fail(2, format, why.text);
+        }
+        text = pass == 0 ? (char *)room((int64_t)t.used + 1) : text;
+    }
+    fwrite(text, 1, t.used, f);
+    free(text);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------
+ */
+
+static void json_text(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s != 0; s++) {
+        if (*s == '"' || *s == '\\') {
+            fputc('\\', f);
+        }
+        fputc(*s >= ' ' ? *s : '?', f);
+    }
+    fputc('"', f);
+}
+
+static void json_ratio(FILE *f, const char *name, dpar_ratio r, const char *end)
+{
+    fprintf(f, "\"%s\": %s%s", name, shown(millionths(r), 1000000), end);
+}
+
+static int64_t simulated(const job *j, int32_t what, int32_t rank)
+{
+    switch (what) {
+    case DPAR_CLOSED_MAKESPAN: return j->timing.makespan;
+    case DPAR_CLOSED_SPAN: return j->timing.span;
+    case DPAR_CLOSED_IDLE: return j->timing.bubble_worst;
+    default: return j->rank[rank].peak_count;
+    }
+}
+
+/* What a formula gives, or why none does. */
+static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula *formula,
+                          dpar_why *why)
+{
+    const char *not_for = j->order.rule < 0 ? "no published schedule, no formula"
+                          : j->o->sends != DPAR_SENDS_BUFFERED
+                              ? "the formulas are for buffered messages"
+                          : j->order.rank_of != NULL ? "the formulas are for the rule's own map"
+                                                     : NULL;
+    if (not_for != NULL) {
+        snprintf(why->text, sizeof why->text, "%s", not_for);
+        return DPAR_E_NONE;
+    }
+    return dpar_order_closed_form(&j->order, &j->times, what, rank, formula, why);
+}
+
+/* A formula beside the simulation; "applies" false, and why, where it does not hold. */
+static void json_closed(FILE *f, const job *j, const char *name, int32_t what, int32_t rank)
+{
+    dpar_formula formula;
+    dpar_why why;
+    int64_t unit = what == DPAR_CLOSED_PEAK ? 1 : j->unit;
+    dpar_status st = closed(j, what, rank, &formula, &why);
+    fprintf(f, "    {\"of\": \"%s\", \"rank\": %d, \"simulated\": %s, \"applies\": %s, ", name,
+            (int)rank, shown(simulated(j, what, rank), unit), st == DPAR_OK ? "true" : "false");
+    if (st == DPAR_OK) {
+        fprintf(f, "\"value\": %s, \"formula\": ", shown(formula.value, unit));
+        json_text(f, formula.text);
+    } else {
+        fprintf(f, "\"why\": ");
+        json_text(f, why.text);
+    }
+    fputc('}', f);
+}
+
+static void json_peaks(FILE *f, const job *j, int32_t count, int64_t bytes, int32_t rank)
+{
+    fprintf(f, "\"peak_activations\": %d, \"peak_full_stage\": %s, \"peak_bytes\": %s", (int)count,
+            shown(j->rank[rank].peak_count, j->parts[rank]),
+            j->o->hold.n > 0 ? shown(bytes, j->mult) : "null");
+}
+
+static void json_slots(FILE *f, const dpar_slot_counts *c)
+{
+    fprintf(f, "\"slots\": {\"receive\": %d, \"send\": %d, \"activation\": %d, \"weight\": %d}",
+            (int)c->receive, (int)c->send, (int)c->activation, (int)c->weight);
+}
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of all ranks: each maximum by itself. */
+static void json_most(FILE *f, const job *j)
+{
+    dpar_slot_counts most = {0, 0, 0, 0};
+    int32_t r, full = 0;
+    for (r = 0; r < j->lowered.ranks; r++) {
+        const dpar_slot_counts *c = &j->slots[r];
+        most.receive = larger(most.receive, c->receive);
+        most.send = larger(most.send, c->send);
+        most.activation = larger(most.activation, c->activation);
+        most.weight = larger(most.weight, c->weight);
+        if ((int64_t)j->rank[r].peak_count * j->parts[full] >
+            (int64_t)j->rank[full].peak_count * j->parts[r]) {
+            full = r;
+        }
+    }
+    fprintf(f, "  ");
+    json_peaks(f, j, j->timing.peak_count, j->timing.peak_bytes, full);
+    fprintf(f, ",\n  ");
+    json_slots(f, &most);
+    fprintf(f, ",\n");
+}
+
+static void json_rank(FILE *f, const job *j, int32_t r)
+{
+    const dpar_rank_timing *t = &j->rank[r];
+    const dpar_slot_counts *c = &j->slots[r];
+    fprintf(f, "    {\"rank\": %d, \"first\": %s, \"last\": %s, \"busy\": %s, ", (int)r,
+            shown(t->first, j->unit), shown(t->last, j->unit), shown(t->busy, j->unit));
+    fprintf(f, "\"idle\": {\"warm_up\": %s, \"dependency\": %s, \"communication\": %s, ",
+            shown(t->warm_up, j->unit), shown(t->dependency, j->unit),
+            shown(t->communication, j->unit));
+    fprintf(f, "\"memory\": %s, \"drain\": %s},\n     ", shown(t->memory, j->unit),
+            shown(t->drain, j->unit));
+    json_peaks(f, j, t->peak_count, t->peak_bytes, r);
+    fprintf(f, ",\n     ");
+    json_slots(f, c);
+    fprintf(f, "}");
+}
+
+static void print_json(FILE *f, const job *j, int ok, const char *sentence)
+{
+    static const char *const sends[] = {"buffered", "async", "blocking"};
+    const dpar_schedule *s = &j->lowered;
+    const dpar_timing *t = &j->timing;
+    int32_t r;
+    fprintf(f, "{\n  \"schedule\": ");
+    json_text(f, j->title);
+    fprintf(f, ", \"ranks\": %d, \"stages\": %d, \"micros\": %d, \"chain\": %d, \"slices\": %d,\n",
+            (int)s->ranks, (int)s->stages, (int)s->micros, (int)s->chain, (int)s->slices);
+    fprintf(f, "  \"sends\": \"%s\", \"makespan\": %s, \"span\": %s,\n  \"bubble\": {",
+            sends[j->o->sends], shown(t->makespan, j->unit), shown(t->span, j->unit));
+    json_ratio(f, "of_makespan", t->bubble_of_makespan, ", ");
+    json_ratio(f, "of_work", t->bubble_of_work, ", ");
+    json_ratio(f, "of_span", t->bubble_of_span, ", ");
+    fprintf(f, "\"worst_rank_idle\": %s, \"first_rank_idle\": %s},\n",
+            shown(t->bubble_worst, j->unit), shown(t->bubble_first, j->unit));
+    fprintf(f,
+            "  \"critical_path\": {\"actions\": %lld, \"compute\": %s, \"communication\": %s},\n",
+            (long long)t->path_actions, shown(t->path_compute, j->unit),
+            shown(t->path_communication, j->unit));
+    json_most(f, j);
+    fprintf(f, "  \"fits\": %s, \"why_not\": ", ok ? "true" : "false");
+    json_text(f, sentence);
+    fprintf(f, ",\n  \"rank\": [\n");
+    for (r = 0; r < s->ranks; r++) {
+        json_rank(f, j, r);
+        fprintf(f, r + 1 < s->ranks ? ",\n" : "\n  ],\n  \"closed_forms\": [\n");
+    }
+    json_closed(f, j, "makespan", DPAR_CLOSED_MAKESPAN, 0);
+    fprintf(f, ",\n");
+    json_closed(f, j, "span", DPAR_CLOSED_SPAN, 0);
+    fprintf(f, ",\n");
+    json_closed(f, j, "worst_rank_idle", DPAR_CLOSED_IDLE, 0);
+    for (r = 0; r < s->ranks; r++) {
+        fprintf(f, ",\n");
+        json_closed(f, j, "peak_activations", DPAR_CLOSED_PEAK, r);
+    }
+    fprintf(f, "\n  ]\n}\n");
+}
+
+/* The lines below a chart. */
+static void print_figures(FILE *f, const job *j)
+{
+    const dpar_timing *t = &j->timing;
+    dpar_formula formula;
+    dpar_why why;
+    int32_t r;
+    fprintf(f, "makespan %s, span %s; idle %s %% of the makespan,", shown(t->makespan, j->unit),
+            shown(t->span, j->unit), percent(t->bubble_of_makespan));
+    fprintf(f, " %s %% of the work, %s %% of the span\n", percent(t->bubble_of_work),
+            percent(t->bubble_of_span));
+    fprintf(f, "activations at most");
+    for (r = 0; r < j->lowered.ranks && r < 64; r++) {
+        fprintf(f, " %d", (int)j->rank[r].peak_count);
+    }
+    if (j->order.rule >= 0) {
+        if (closed(j, DPAR_CLOSED_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
+            fprintf(f, "; closed form: %s = %s", formula.text, shown(formula.value, j->unit));
+        } else {
+            fprintf(f, "; no closed form: %s", why.text);
+        }
+    }
+    fprintf(f, "\n");
+    if (j->o->hold.n > 0) {
+        fprintf(f, "bytes at most");
+        for (r = 0; r < j->lowered.ranks && r < 64; r++) {
+            fprintf(f, " %s", shown(j->rank[r].peak_bytes, j->mult));
+        }
+        fprintf(f, "\n");
+    }
+}
+
+static void save_svg(const job *j)
+{
+    if (j->o->svg != NULL) {
+        FILE *f = open_output(j->o->svg);
+        picture(j, "svg", f);
+        close_output(f, j->o->svg);
+    }
+}
+
+static void print_job(const job *j, int ok, const char *sentence)
+{
+    const char *format = j->o->format != NULL ? j->o->format : "ascii";
+    FILE *f = open_output(j->o->output);
+    if (strcmp(format, "json") == 0) {
+        print_json(f, j, ok, sentence);
+    } else {
+        picture(j, format, f);
+        if (strcmp(format, "ascii") == 0) {
+            print_figures(f, j);
+        }
+    }
+    close_output(f, j->o->output);
+    save_svg(j);
+}
+
+/* ---- the three commands -----------------------------------------------------------------------
+ */
+
+static void describe(job *j, const settings *o)
+{
+    memset(j, 0, sizeof *j);
+    j->o = o;
+    j->mult = j->share = 1;
+    j->order.rule = -1;
+    j->order.ranks = o->ranks;
+    j->order.micros = o->micros;
+    j->order.chunks = o->chunks;
+    j->order.group = o->group;
+    j->order.slices = o->slices;
+    j->order.lifo = o->lifo;
+}
+
+static int one_schedule(const settings *o)
+{
+    job j;
+    dpar_why why;
+    dpar_status st;
+    int ok;
+    describe(&j, o);
+    if (strcmp(o->schedule, "auto") != 0) {
+        if (dpar_order_find(&j.order, o->schedule, &why) != DPAR_OK) {
+            fail(2, "--schedule", why.text);
+        }
+        j.order.lifo |= o->lifo;
+        if (given(o, "--map") && o->ranks_of.n == 0) {
+            fail(2, "--map", "takes the rank of each stage; loop and v are for auto");
+        }
+    } else {
+        j.order.chunks = o->chunks > 0 ? o->chunks : o->map == DPAR_MAP_V ? 2 : 1;
+    }
+    snprintf(j.title, sizeof j.title, "%s",
+             j.order.rule < 0 ? "auto" : dpar_order_name(j.order.rule));
+    why.text[0] = 0;
+    st = make(&j, &why);
+    if (st != DPAR_OK) {
+        fail(st == DPAR_E_MEMORY ? 1 : 2, o->schedule, why.text);
+    }
+    if (run_list(&j, &why) != DPAR_OK) {
+        fail(1, o->schedule, why.text);
+    }
+    ok = fits(&j, &why);
+    print_job(&j, ok, ok ? "" : why.text);
+    if (!ok) {
+        fprintf(stderr, "pipeline: %s does not fit: %s\n", o->schedule, why.text);
+    }
+    drop(&j);
+    return ok ? 0 : 1;
+}
+
+static void print_ok(const job *j, int32_t messages)
+{
+    const settings *o = j->o;
+    FILE *f = open_output(o->output);
+    fprintf(f, "ok %d ranks, %d stages, %d micro-batches, %s; makespan %s, span %s, ",
+            (int)j->list.ranks, (int)j->list.stages, (int)j->list.micros,
+            messages ? "messages matched" : "messages as lowered",
+            shown(j->timing.makespan, j->unit), shown(j->timing.span, j->unit));
+    fprintf(f, "%s %% idle, at most %d activations", percent(j->timing.bubble_of_makespan),
+            (int)j->timing.peak_count);
+    if (o->hold.n > 0) {
+        fprintf(f, ", %s bytes", shown(j->timing.peak_bytes, 1));
+    }
+    fprintf(f, "; no deadlock over %s\n", transports[o->transport]);
+    close_output(f, o->output);
+    save_svg(j);
+}
+
+static int check_file(settings *o)
+{
+    job j;
+    dpar_why why;
+    dpar_schedule_text in;
+    char *text = read_file(o->check, &in.bytes);
+    int64_t bytes;
+    int32_t messages;
+    int ok;
+    describe(&j, o);
+    j.order.rule = -2;
+    in.text = text;
+    in.chain = o->chain;
+    bytes = dpar_schedule_read_bytes(&in, &why);
+    if (bytes < 0 || dpar_schedule_read(&j.list, &in, keep(&j, bytes), bytes, &why) != DPAR_OK) {
+        fail(1, o->check, why.text);
+    }
+    free(text);
+    j.list.slices = o->slices > 0 ? o->slices : 1;
+    messages = has_messages(&j.list);
+    if (o->transport == DPAR_TRANSPORT_NONE) {
+        o->transport = DPAR_TRANSPORT_PAIR;
+    }
+    snprintf(j.title, sizeof j.title, "%s", o->check);
+    if (set_times(&j, &why) != DPAR_OK) {
+        fail(2, o->check, why.text);
+    }
+    set_parts(&j);
+    if (run_list(&j, &why) != DPAR_OK) {
+        fail(1, o->check, why.text);
+    }
+    ok = fits(&j, &why);
+    if (!ok) {
+        fprintf(stderr, "pipeline: %s does not fit: %s\n", o->check, why.text);
+    }
+    if (o->format != NULL) {
+        print_job(&j, ok, ok ? "" : why.text);
+    } else if (ok) {
+        print_ok(&j, messages);
+    }
+    drop(&j);
+    return ok ? 0 : 1;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+enum { CANDIDATES = 96 };
+
+typedef struct candidate {
+    char name[48];
+    int32_t rank_count, ok;                    /* ok 0: does not fit, -1: there is none */
+    int64_t makespan, span, unit, bytes, mult; /* bytes: -1: not asked for */
+    dpar_ratio bubble;
+    int32_t peak, share;
+    dpar_why why;
+} candidate;
+
+static int better(const void *a, const void *b)
+{
+    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
+    int64_t p = (int64_t)x->peak * y->share, q = (int64_t)y->peak * x->share;
+    if (x->ok != y->ok) {
+        return x->ok > y->ok ? -1 : 1;
+    }
+    if (x->ok < 0 || x->makespan != y->makespan) {
+        return x->ok < 0 ? strcmp(x->name, y->name) : x->makespan < y->makespan ? -1 : 1;
+    }
+    return p != q ? (p < q ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static void try_one(candidate *c, const settings *o, int32_t rule, int32_t chunks, int32_t group,
+                    int32_t mult)
+{
+    job j;
+    settings mine = *o;
+    describe(&j, &mine);
+    memset(c, 0, sizeof *c);
+    j.order.rule = rule;
+    j.order.chunks = chunks;
+    j.order.group = group;
+    j.order.lifo = rule == DPAR_GPIPE ? o->lifo : 0;
+    j.order.slices = rule == DPAR_SEQ1F1B ? o->slices : 0;
+    j.mult = mult;
+    j.share = bidirectional(rule) ? 1 : chunks > 0 ? chunks : 1;
+    if (rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN || rule == DPAR_DUALPIPEV ||
+        rule == DPAR_1F1B_V) {
+        j.share = 2;
+    } else if (rule == DPAR_SEQ1F1B) {
+        j.share = o->slices > 0 ? o->slices : 2;
+    }
+    if (rule < 0) {
+        mine.map = chunks == 2 ? DPAR_MAP_V : DPAR_MAP_LOOP;
+        snprintf(c->name, sizeof c->name, chunks == 2 ? "auto on a V" : "auto");
+    } else {
+        size_t n = (size_t)snprintf(c->name, sizeof c->name, "%s", dpar_order_name(rule));
+        if (chunks > 1) {
+            n += (size_t)snprintf(c->name + n, sizeof c->name - n, " v=%d", (int)chunks);
+        }
+        if (group > 0) {
+            snprintf(c->name + n, sizeof c->name - n, " group=%d", (int)group);
+        }
+    }
+    if (make(&j, &c->why) != DPAR_OK || run_list(&j, &c->why) != DPAR_OK) {
+        c->ok = -1;
+    } else {
+        c->ok = fits(&j, &c->why);
+        c->makespan = j.timing.makespan;
+        c->span = j.timing.span;
+        c->bubble = j.timing.bubble_of_makespan;
+        c->peak = j.timing.peak_count;
+        c->share = j.share;
+        c->unit = j.unit;
+        c->bytes = o->hold.n > 0 ? j.timing.peak_bytes : -1;
+        c->mult = mult;
+    }
+    drop(&j);
+}
+
+static void compare_json(FILE *f, const candidate *c, int32_t n)
+{
+    int32_t i;
+    fprintf(f, "[\n");
+    for (i = 0; i < n; i++) {
+        fprintf(f, "  {\"schedule\": \"%s\", \"legal\": %s, \"fits\": %s", c[i].name,
+                c[i].ok < 0 ? "false" : "true", c[i].ok > 0 ? "true" : "false");
+        if (c[i].ok >= 0) {
+            fprintf(f, ", \"makespan\": %s, \"span\": %s, \"bubble_of_makespan\": %s",
+                    shown(c[i].makespan, c[i].unit), shown(c[i].span, c[i].unit),
+                    shown(millionths(c[i].bubble), 1000000));
+            fprintf(f, ", \"peak_full_stage\": %s, \"peak_bytes\": %s",
+                    shown(c[i].peak, c[i].share),
+                    c[i].bytes < 0 ? "null" : shown(c[i].bytes, c[i].mult));
+        }
+        if (c[i].ok <= 0) {
+            fprintf(f, ", \"why\": ");
+            json_text(f, c[i].why.text);
+        }
+        fprintf(f, i + 1 < n ? "},\n" : "}\n");
+    }
+    fprintf(f, "]\n");
+}
+
+static void compare_table(FILE *f, const candidate *c, int32_t n)
+{
+    int32_t i;
+    fprintf(f, "  # %-28s %12s %12s %8s %12s%s\n", "schedule", "makespan", "span", "idle %",
+            "activations", c[0].ok >= 0 && c[0].bytes >= 0 ? "        bytes" : "");
+    for (i = 0; i < n; i++) {
+        if (c[i].ok > 0) {
+            fprintf(f, "%3d %-28s %12s %12s %8s %12s", (int)i + 1, c[i].name,
+                    shown(c[i].makespan, c[i].unit), shown(c[i].span, c[i].unit),
+                    percent(c[i].bubble), shown(c[i].peak, c[i].share));
+            if (c[i].bytes >= 0) {
+                fprintf(f, " %12s", shown(c[i].bytes, c[i].mult));
+            }
+            fprintf(f, "\n");
+        } else {
+            fprintf(f, "  - %-28s %s: %s\n", c[i].name, c[i].ok == 0 ? "does not fit" : "none",
+                    c[i].why.text);
+        }
+    }
+    fprintf(f,
+            "activations: most on a rank, in micro-batches of all its layers; dualpipe and chimera "
+            "hold parameters twice\n");
+}
+
+static int compare(const settings *o)
+{
+    static candidate list[CANDIDATES];
+    int32_t rule, n = 0, k, v = o->chunks > 0 ? o->chunks : 1, chunks[3];
+    int32_t slices = o->slices > 0 ? o->slices : 2, mult;
+    FILE *f;
+    if ((int64_t)v * slices > 65536) {
+        fail(2, "--compare", "takes --virtual times --slices up to 65536");
+    }
+    mult = 4 * v * slices; /* so that every share of a time is whole: 10^13 times that fits */
+    chunks[0] = 2;
+    chunks[1] = 4;
+    chunks[2] = v != 2 && v != 4 ? v : 0;
+    for (rule = 0; rule < DPAR_FORWARD_ONLY; rule++) {
+        int grouped = rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB;
+        if (!grouped && rule != DPAR_BREADTH_FIRST) {
+            try_one(&list[n++], o, rule, 0, 0, mult);
+            continue;
+        }
+        for (k = 0; k < 3; k++) {
+            if (chunks[k] < 2) {
+                continue;
+            }
+            try_one(&list[n++], o, rule, chunks[k], 0, mult);
+            if (grouped && 2 * (int64_t)o->ranks <= o->micros) {
+                try_one(&list[n++], o, rule, chunks[k], 2 * o->ranks, mult);
+            }
+            if (grouped && o->group > o->ranks && o->group != 2 * o->ranks) {
+                try_one(&list[n++], o, rule, chunks[k], o->group, mult);
+            }
+        }
+    }
+    try_one(&list[n++], o, -1, 1, 0, mult);
+    try_one(&list[n++], o, -1, 2, 0, mult);
+    qsort(list, (size_t)n, sizeof list[0], better);
+    f = open_output(o->output);
+    if (o->format != NULL && strcmp(o->format, "json") == 0) {
+        compare_json(f, list, n);
+    } else {
+        compare_table(f, list, n);
+    }
+    close_output(f, o->output);
+    if (list[0].ok <= 0) {
+        fail(1, "--compare", "no schedule is legal and fits");
+    }
+    return 0;
+}
+
+/* ---- what applies to what ---------------------------------------------------------------------
+ */
+
+/* Refuses what would be ignored otherwise. */
+static void applies(const settings *o)
+{
+    enum { RULE = 1, AUTO = 2, COMPARE = 4, CHECK = 8 };
+    static const struct {
+        const char *name;
+        int of; /* all others are of all */
+    } uses[] = {{"--stages", RULE | AUTO | COMPARE},
+                {"--micro", RULE | AUTO | COMPARE},
+                {"--virtual", RULE | AUTO | COMPARE},
+                {"--group", RULE | COMPARE},
+                {"--slices", RULE | COMPARE | CHECK},
+                {"--lifo", RULE | COMPARE},
+                {"--chain", CHECK},
+                {"--map", RULE | AUTO},
+                {"--whole", AUTO | COMPARE},
+                {"--objective", AUTO | COMPARE},
+                {"--nodes", AUTO | COMPARE},
+                {"--lowered", RULE | AUTO | CHECK},
+                {"--shards", RULE | AUTO | CHECK},
+                {"--svg", RULE | AUTO | CHECK},
+                {"--width", RULE | AUTO | CHECK}};
+    int what = o->compare                         ? COMPARE
+               : o->check != NULL                 ? CHECK
+               : strcmp(o->schedule, "auto") == 0 ? AUTO
+                                                  : RULE;
+    char why[80];
+    size_t i;
+    snprintf(why, sizeof why, "does not apply to %s%.40s",
+             what == COMPARE ? "--compare"
+             : what == CHECK ? "--check"
+                             : "--schedule ",
+             what == RULE || what == AUTO ? o->schedule : "");
+    for (i = 0; i < sizeof uses / sizeof uses[0]; i++) {
+        if (given(o, uses[i].name) && (uses[i].of & what) == 0) {
+            fail(2, uses[i].name, why);
+        }
+    }
+}
+
+/* Refuses what lacks the option that it is for. */
+static void belongs(const settings *o)
+{
+    const char *format = o->format != NULL ? o->format : o->check != NULL ? "" : "ascii";
+    if (given(o, "--room") && o->transport != DPAR_TRANSPORT_EAGER) {
+        fail(2, "--room", "goes with --transport eager");
+    }
+    if (given(o, "--width") && strcmp(format, "ascii") != 0) {
+        fail(2, "--width", "goes with --format ascii");
+    }
+    if (given(o, "--lowered") && strcmp(format, "csv") != 0) {
+        fail(2, "--lowered", "goes with --format csv");
+    }
+    if (given(o, "--bytes") != given(o, "--bandwidth")) {
+        fail(2, "--bytes and --bandwidth", "go together");
+    }
+    if (given(o, "--bandwidth") && o->bandwidth == 0) {
+        fail(2, "--bandwidth", "is more than 0");
+    }
+    if (given(o, "--links") && !given(o, "--bandwidth")) {
+        fail(2, "--links", "goes with --bytes and --bandwidth");
+    }
+    if (o->links != DPAR_LINKS_OWN && o->sends != DPAR_SENDS_BUFFERED) {
+        fail(2, "--links pair and rank", "go with --send buffered");
+    }
+    if (given(o, "--hold") && o->hold.n != 3) {
+        fail(2, "--hold", "takes three numbers: of F, I and W");
+    }
+    if (o->ranks_of.n > 0 && o->schedule != NULL && strcmp(o->schedule, "auto") == 0 &&
+        given(o, "--virtual")) {
+        fail(2, "--virtual", "is what --map says already");
+    }
+    if (given(o, "--stage-times") &&
+        (given(o, "--fwd") || given(o, "--bwd-input") || given(o, "--bwd-weight"))) {
+        fail(2, "--stage-times", "has what --fwd, --bwd-input and --bwd-weight say");
+    }
+}
+
+static void read_options(settings *o, int argc, char **argv)
+{
+    int i, k;
+    o->given = (const char **)room((int64_t)sizeof *o->given * argc);
+    for (i = 1; i < argc; i++) {
+        o->given[o->givens++] = argv[i];
+        if (flag(o, argv[i])) {
+            continue;
+        }
+        if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0) {
+            fail(2, argv[i], "no such option, or its value is missing (--help)");
+        }
+        for (k = 0; k + 1 < o->givens; k++) {
+            if (strcmp(o->given[k], argv[i]) == 0) {
+                fail(2, argv[i], "given twice");
+            }
+        }
+        option(o, argv[i], argv[i + 1]);
+        i++;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static settings o;
+    o.buffers = 1;
+    o.width = 80;
+    o.cap = -1;
+    read_options(&o, argc, argv);
+    if ((o.schedule != NULL) + (o.check != NULL) + o.compare != 1) {
+        fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");
+    }
+    if (o.check == NULL && (o.ranks == 0 || o.micros == 0)) {
+        fail(2, "--stages and --micro are needed (--help)", "");
+    }
+    if (o.compare && o.format != NULL && strcmp(o.format, "ascii") != 0 &&
+        strcmp(o.format, "json") != 0) {
+        fail(2, "--compare", "prints ascii or json");
+    }
+    applies(&o);
+    belongs(&o);
+    if (o.memory != NULL) {
+        series bytes;
+        if (o.hold.n > 0) {
+            bytes = wholes("--memory", o.memory, 0);
+            o.cap = bytes.v[0];
+            if (bytes.n > 1) {
+                fail(2, "--memory", "takes one number");
+            }
+        } else {
+            o.cap = number("--memory", o.memory);
+        }
+    }
+    if (o.stage_times != NULL) {
+        read_stage_times(&o);
+    }
+    complete(&o);
+    return o.check != NULL ? check_file(&o) : o.compare ? compare(&o) : one_schedule(&o);
+}

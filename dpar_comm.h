@@ -1,0 +1,15015 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_comm.h - ranks that talk: started here or found, collectives, messages, moves of arrays.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * The engine in this header is shared memory: processes or threads of one machine, POSIX. dpar_mpi.h and
+ * dpar_nccl.h give the same calls over MPI and NCCL. A rank that dies or does not come ends the others' waits with a
+ * sentence that names it.
+ *
+ *     #include "dpar_comm.h"
+ *     #include <stdio.h>
+ *     static int each(dpar_comm *world, void *unused)
+ *     {
+ *         float mine = (float)world->rank, sum = 0;
+ *         (void)unused;
+ *         if (dpar_all_reduce(world, &mine, &sum, 1, DPAR_F32, DPAR_SUM, NULL) < 0) {
+ *             puts(world->why.text);
+ *             return 1;
+ *         }
+ *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size, (double)sum);
+ *         return 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(4, each, NULL) < 0;
+ *     }
+ *
+ * dpar_init in place of dpar_launch finds the ranks that mpiexec, srun, torchrun and others started on one node. */
+
+#ifdef __has_include
+#if !__has_include("dpar.h")
+#error dpar_comm.h needs dpar.h beside it, of the same release
+#endif
+#endif
+#include "dpar.h"
+#if DPAR_VERSION != 200
+#error dpar_comm.h and dpar.h are of different versions: take all headers from one release
+#endif
+#if !DPARI_POSIX
+#error dpar_comm.h needs POSIX (Linux, macOS, BSD) and a C library
+#endif
+
+#ifndef DPAR_COMM_H
+#define DPAR_COMM_H
+
+/* ==== comm/mem.h ==== */
+
+/* mem - memory that the CPU does not reach, a device's say: what communicators and halos ask of it
+ * (layers of training ask for more: layers.h). Whoever has such memory fills the table in
+ * (dpar_cuda.h does); dpar calls it from the thread that calls dpar. dpar_mem_host gives the table
+ * of the host's memory: what each function is to compute.
+ *
+ * An operation takes one struct, which lies in the host's memory and is read before the function
+ * returns, as are the arrays of boxes and spans. What its pointers name is device memory, or host
+ * memory that the device reaches (pinned, managed), scalars and indices too: it is read and written
+ * in stream order, after all work that was given to ctx before, and may be done only later: `wait`
+ * waits. A function neither waits nor allocates. E_ARG and nothing done: a type or number outside
+ * the domain; sizes of 0 are fine, and then pointers may be NULL. Pointers are aligned to their
+ * type; outputs overlap inputs only where they are said to be the same.
+ *
+ * Numbers: "in f64" means: inputs become doubles, each product and each sum is rounded to f64 (not
+ * fused), the result is rounded to its type to nearest even, BF16 and F16 by way of F32. What is
+ * NaN and not just copied becomes the quiet NaN without sign and payload where it becomes fewer
+ * bits. */
+
+enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+ *     v = from[i . from_stride], of type from_type
+ *     v is rounded to `through`, negated where `negate`, and becomes to_type
+ *     to[i . to_stride] = v, or itself op v
+ *     from[i . from_stride] = 0 where `clear`
+ * The types are one, or two of {F64, F32}, {F32, F16}, {F32, BF16}. */
+typedef struct dpar_mem_box {
+    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    int32_t to_type, from_type; /* DPAR_F64, ... */
+    int32_t through;            /* no wider than either; 0, or the same as both: nothing to round */
+    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
+                                   floats in F32 */
+    int32_t negate;             /* 1: the sign bit of floats; integers wrap */
+    int32_t clear;              /* 1: `from` is 0 afterwards */
+    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
+    int32_t room;               /* 0 */
+    int64_t extent[DPAR_MEM_DIMS];
+    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same there; in all: one everywhere */
+} dpar_mem_box;
+
+/* Elements that lie one after the other. v = scale from[i], in f64 (scale 1: from[i] itself);
+ * to[i] = v, or to[i] + v (in f64, rounded once). Flatten, unflatten, cast, accumulate, fill. */
+typedef struct dpar_mem_span {
+    void *to;
+    const void *from; /* may be `to` where types have as many bytes. NULL: v = scale */
+    int64_t count;
+    int32_t to_type, from_type; /* F64, F32, BF16, F16, any two. Of one type, scale 1 and no add:
+                                   any type that has bytes, every bit as it is; from NULL and scale
+                                   0: any type that has bytes */
+    int32_t add;                /* 1 */
+    int32_t room;               /* 0 */
+    double scale;
+} dpar_mem_span;
+
+/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does: in
+ * type `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`,
+ * rounded once to to_type. */
+typedef struct dpar_mem_reduce {
+    void *to; /* may be a part */
+    const void *from;
+    int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
+    int32_t sums;                 /* F64; F32 where neither is F64 */
+    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
+    int32_t add;                  /* 1 */
+    int32_t room;                 /* 0 */
+    double scale;                 /* 1: nothing to multiply. Rounded to `sums` */
+} dpar_mem_reduce;
+
+/* *found = first + the smallest i with in[i] NaN or infinite; -1: none is. */
+typedef struct dpar_mem_finite {
+    const void *in;
+    int64_t count, first;
+    int32_t type; /* F64, F32, BF16, F16 */
+    int32_t keep; /* 1: *found stays where it is not below 0: several arrays, one after the other */
+    int64_t *found;
+} dpar_mem_finite;
+
+/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Halo
+ * exchanges need `move` alone, strategies of training say what they need; one that is NULL and
+ * would be needed is E_UNKNOWN. */
+typedef struct dpar_mem {
+    void *ctx; /* the first argument of each: a device, a stream */
+    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
+     * packed). May return before it is done. With DPAR_COPY no box writes what another one reads or
+     * writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: in the
+     * order of the array, so that results do not depend on timing. */
+    dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
+    /* Returns when all moves and operations are done. */
+    dpar_status (*wait)(void *ctx);
+    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
+     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
+     * Whole pages are locked, and CUDA copies no array of which a part is: memory of plans (of ddp,
+     * fsdp, halos, the others) best begins and ends with pages of its own. */
+    dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
+    dpar_status (*unpin)(void *ctx, void *memory);
+    /* n spans, of which none writes what another one reads or writes. */
+    dpar_status (*span)(void *ctx, const dpar_mem_span *spans, int32_t n);
+    dpar_status (*reduce)(void *ctx, const dpar_mem_reduce *reduce);
+    dpar_status (*finite)(void *ctx, const dpar_mem_finite *finite);
+    /* What layers of training need beyond that: a dpar_mem_layers (dpar_train.h), whose functions
+     * take this ctx. NULL: there is none; what needs it is E_UNKNOWN. comm and halo never read it.
+     */
+    const void *layers;
+} dpar_mem;
+
+/* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
+ * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`: types or an op
+ * that do not fit. Local. O(elements). */
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
+
+/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
+ * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL
+ * (dpar_mem_host_layers). Local. */
+DPAR_API dpar_mem dpar_mem_host(void);
+
+/* ==== comm/comm.h ==== */
+
+/* comm - a communicator: ranks that move and add memory together. One interface over engines:
+ * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
+ * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
+ *
+ * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
+ * ranks call it, in the same order, with the same type, count, op and root. That is checked at
+ * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
+ * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
+ * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
+ * sentence says for whom (shared memory). After such an error the communicator is broken: each
+ * later call returns the same status at once; close it. A rank that was only late may still write
+ * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
+ * tell: see there.) So that this is known at once, a collective returns on no rank before all have
+ * entered it.
+ *
+ * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
+ * dpar_wait and every other call on communicators of the same world (or all the time, with
+ * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
+ * Collectives of one communicator run in the order of their posting. One thread at a time uses a
+ * communicator and those split from it.
+ *
+ * Counts are elements, 0 is fine, 2^31 and more are. In place: out is where in lies, exactly:
+ *     reduce, all_reduce, all_to_all   out == in
+ *     all_gather, gather at the root   in is rank's own piece of out
+ *     reduce_scatter, scatter (root)   out is rank's own piece of in
+ * any other overlap of in and out is DPAR_E_ARG.
+ *
+ * Reductions go in rank order, ((x0 op x1) op x2) ..., once per element: the same bits on all
+ * ranks, in every run, whatever the size (shm; MPI does as it likes unless told, dpar_mpi.h).
+ * F16 and BF16 add in f32 and round once. DPAR_AVG is the sum over the number of ranks; integers
+ * wrap, averages of integers round towards zero. MAX and MIN give NaN where one is NaN. */
+
+/* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
+ * 0. */
+typedef struct dpar_call {
+    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be
+                                 said, as the type */
+    int32_t type;             /* DPAR_F32, ... */
+    int32_t op;               /* DPAR_SUM, ... where something is reduced */
+    int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
+    int32_t tag;              /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of the
+                                 caller's that is compared as the count is: which buffer, layer */
+    int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
+    const void *in;           /* broadcast: the same as out */
+    void *out;                /* */
+    int64_t count;            /* elements of the rank's own piece; see each function */
+    const int64_t *in_count;  /* elements of the piece for each rank */
+    const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
+    const int64_t *out_count; /* of the piece from each rank */
+    const int64_t *out_begin; /* where it begins in `out`; NULL: one after the other */
+} dpar_call;
+
+typedef struct dpar_comm dpar_comm;
+
+/* An operation under way: the caller's memory, all zero before its first use; it neither moves nor
+ * is posted again before it is done. A zeroed one counts as done. */
+typedef struct dpar_work {
+    dpar_comm *comm;    /* NULL: nothing is under way */
+    dpar_status status; /* how it ended */
+    int32_t phase;      /* private, as all that follows */
+    dpar_call call;
+    int64_t sequence;
+    dpar_comm *home;
+    double began;
+    int64_t record;
+    int64_t state[16];
+    struct dpar_work *next, *behind;
+} dpar_work;
+
+/* What an engine does; you need it only to write one. */
+typedef struct dpar_engine {
+    char name[8];                                            /* "shm", "mpi", "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
+    dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
+    dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
+    dpar_status (*wait)(dpar_work *work);
+    dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+    dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+    dpar_status (*alloc)(dpar_comm *c, int64_t bytes, void **memory);
+    void (*release)(dpar_comm *c, void *memory);
+    dpar_status (*progress)(dpar_comm *c, int32_t on);
+    void (*abort)(dpar_comm *c, dpar_status status, const char *text);
+    void (*report)(dpar_comm *c, dpar_text *out);
+    dpar_status (*close)(dpar_comm *c);
+} dpar_engine;
+
+/* Made by an engine; read rank, size and sent, leave the rest.
+ *
+ * sent counts an operation by what it is: each element goes straight from the rank that has it to
+ * the one that needs it, once. With S the bytes that a rank gives in and s[r] the part that is, or
+ * comes to be, rank r's:
+ *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
+ *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
+ *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
+ *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
+ *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
+ * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
+ * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
+ * less. Halo exchanges that read memory of others directly are no such operations. */
+struct dpar_comm {
+    int32_t rank, size;
+    double
+        timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
+    dpar_status status;       /* 0, or how it broke: what every further call returns */
+    dpar_why why;             /* the sentence of the last error on this communicator */
+    int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see below. You may set them
+                                 to 0 */
+    const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
+                            by its engine or by you, before the first of them, and as long as they
+                            are in use; NULL: the host's. All communicators split from it have it */
+    dpar_engine engine;  /* private, as all that follows */
+    void *context;
+    dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
+    void *rest_of;                      /* that operation; NULL: none has left anything */
+};
+
+/* All ranks have come before any goes on. */
+DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
+/* buffer[count] of rank `root` goes into buffer[count] of all. */
+DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                    int32_t root, dpar_work *work);
+/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ...; out is not touched on the
+ * other ranks (NULL is fine there). i < count. */
+DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op, int32_t root, dpar_work *work);
+/* The same, into the out of every rank. */
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, int32_t op, dpar_work *work);
+/* in[count] of rank r comes to out[r * count] of every rank; out holds size * count. */
+DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work);
+/* in[size * count] is reduced; elements rank * count ... come to out[count]. */
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                         int32_t type, int32_t op, dpar_work *work);
+/* Piece s of in[size * count] goes to rank s, which puts it at out[rank * count]. */
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work);
+/* in[count] of rank r comes to out[r * count] of the root (elsewhere out may be NULL). */
+DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t root, dpar_work *work);
+/* Piece r of in[size * count] of the root comes to out[count] of rank r (elsewhere in may be
+ * NULL). */
+DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                  int32_t type, int32_t root, dpar_work *work);
+
+/* The same with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
+ * elements; begin NULL: one piece after the other. all_gather_v and reduce_scatter_v: all ranks
+ * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
+ * different sizes is DPAR_E_MISMATCH. */
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       dpar_work *work);
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+                                           const int64_t *count, int32_t type, int32_t op,
+                                           dpar_work *work);
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work);
+/* in_count elements of each rank; count and begin matter on the root alone. */
+DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   int32_t root, dpar_work *work);
+/* count and begin matter on the root alone; out_count elements of each rank. */
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+                                    const int64_t *begin, void *out, int64_t out_count,
+                                    int32_t type, int32_t root, dpar_work *work);
+
+/* One message. Of those between two ranks with the same tag the first sent is the first received
+ * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
+ * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
+ * send may return before its receive is posted, or not: do not count on either. */
+DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+                               int32_t to, int32_t tag, dpar_work *work);
+DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
+                               int32_t tag, dpar_work *work);
+/* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
+ * wait for each other. works: n of them, or NULL: return when all are done. */
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Any operation from its description. */
+DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
+
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. Local; makes progress. */
+DPAR_API dpar_status dpar_test(dpar_work *work);
+/* Until it is done (engine NCCL: until the stream will be). */
+DPAR_API dpar_status dpar_wait(dpar_work *work);
+/* All of them, even after one failed; the first failure is returned. */
+DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
+
+/* A call that is refused (E_ARG, E_RANGE) is refused on this rank alone and its others wait for it
+ * until the deadline; a work that was not posted keeps that status for dpar_wait. */
+
+/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
+ * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
+ * same ranks, whose operations are independent of the first's. COLLECTIVE. The deadline is
+ * inherited. E_MEMORY where a rank has no room for it. Costs an all-gather of 40 bytes; with shared
+ * memory each takes twice options.slot_bytes and a few pages of a rank; after closing it, the next
+ * one has them. */
+DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+/* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
+ * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
+ * ranks of c, each once (else E_ARG); ranks outside it get *out = NULL. COLLECTIVE; as
+ * dpar_comm_split. */
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+                                          dpar_comm **out);
+/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
+ * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
+ * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
+ * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken. */
+DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
+
+/* Registered memory: other ranks reach it directly, so that collectives on it read and write each
+ * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
+ * closes (or with it). Not collective. E_MEMORY when there is not so much. */
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
+
+/* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
+ * E_SYSTEM when there are no threads. */
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
+/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. */
+DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+/* What each rank did last, from the flight recorder, as text: the last operations with sequence
+ * number, type, count and state; also of ranks that were killed. Not collective. */
+DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
+
+/* ==== comm/options.h ==== */
+
+/* options - how ranks that share memory are to run; for dpar_launch_with and dpar_init (launch.h).
+ * Header-only. */
+
+/* All zero means the defaults. */
+typedef struct dpar_options {
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
+                           0: 10 s */
+    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
+                           is used); 0: the machine's memory */
+    int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
+                           that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
+    int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
+    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
+} dpar_options;
+
+/* For options.plain. */
+enum {
+    DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
+    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
+    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
+    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
+};
+
+/* ==== comm/launch.h ==== */
+
+/* launch - where ranks come from: forked here, threads, or started by a launcher and found. */
+
+/* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
+typedef int (*dpar_main)(dpar_comm *world, void *arg);
+
+/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. They are
+ * forked: each has its own copy of all memory (arg too), and none outlives this process: on Linux
+ * they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process, and a
+ * rank may launch others. What printf holds back is written before the fork and when a rank ends;
+ * what the program does at its end (atexit) it does once, here. Other children of this process are
+ * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
+ * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
+ * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
+ * then none has begun. With options.threads the ranks are threads and share memory; nobody can
+ * kill them. Needs POSIX. Four ranks take about a millisecond. */
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
+/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why);
+
+/* Who started this process? The launchers that dpar knows, in the order in which it looks; all
+ * numbers come from one of them. */
+enum {
+    DPAR_LAUNCHER_NONE, /* alone: one rank */
+    DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
+    DPAR_LAUNCHER_TORCHRUN,
+    DPAR_LAUNCHER_OPENMPI,
+    DPAR_LAUNCHER_HYDRA, /* MPICH, Intel MPI */
+    DPAR_LAUNCHER_PALS,  /* Cray PMI */
+    DPAR_LAUNCHER_MVAPICH,
+    DPAR_LAUNCHER_FLUX,
+    DPAR_LAUNCHER_JSRUN,
+    DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
+    DPAR_LAUNCHERS
+};
+typedef struct dpar_start {
+    int32_t launcher;               /* DPAR_LAUNCHER_x */
+    int32_t rank, size;             /* of the whole job */
+    int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
+    char id[64];                    /* the same on all ranks of the job, different between jobs */
+} dpar_start;
+
+/* Reads the environment (this is its purpose). By hand: DPAR_RANK and DPAR_SIZE, where wanted
+ * DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB, any word of your own that other jobs do not have
+ * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
+ * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
+ * PMIx alone is there, which does not say the size. *job is written only on success. Not
+ * collective. */
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
+
+/* Joins the job that this process was started in, over shared memory: all its ranks must be on one
+ * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
+ * Ranks meet at a socket of this user's and job's; those that do not come before the deadline
+ * (E_TIMEOUT), end meanwhile (E_PEER), are of another build or another number of ranks
+ * (E_MISMATCH) are named to all. DPAR_TIMEOUT (seconds) in the environment overrides
+ * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
+ * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
+
+/* ==== comm/move.h ==== */
+
+/* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
+ * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
+ * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
+ * the host's), dense in C order of a shape.
+ *
+ * What one rank sends another is one stream: its boxes in the order of the list, small ones
+ * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
+ * most one message under way, so that a rank needs a message's memory for each peer and no second
+ * copy of an array. Boxes that are contiguous are sent and received where they lie (P2P); what a
+ * rank sends to itself is copied.
+ *
+ * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
+ * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
+ * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
+ * result depends neither on the way of moving nor on who comes first.
+ *
+ * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
+ * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
+ * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
+ * no two boxes of a message may be one place. */
+
+/* How messages travel. */
+enum {
+    DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
+    DPAR_MOVE_P2P,       /* sends and receives; ranks without transfers do nothing */
+    DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
+};
+
+/* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
+ * and fill in what is needed; how, per_node, tag and piece_bytes are the same on all ranks. */
+typedef struct dpar_move {
+    int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
+    int32_t how;                  /* DPAR_MOVE_x */
+    int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
+    int32_t tag;                  /* of the messages */
+    const dpar_layout *from;      /* layouts: `in` is this rank's part of one, */
+    const dpar_layout *to;        /* `out` becomes its part of the other */
+    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go, */
+    const dpar_transfer *receive; /* [receives] boxes that come into `out` */
+    int64_t sends, receives;
+    const void *in; /* NULL for a rank without a part */
+    void *out;
+    const int64_t *in_shape;  /* of the array that `in` is; layouts: NULL: the local shape. A larger
+                                 one: the local shape lies in its corner (padding) */
+    const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
+    int64_t piece_bytes;      /* a message at most; 0: 64 KiB .. 1 MiB */
+    void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
+                                 system), and given back */
+    int64_t scratch_bytes;    /* aligned to 64; dpar_move_bytes says how many are needed */
+    void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
+                                 given back when all is done */
+    int64_t there_bytes;
+} dpar_move;
+
+/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
+ * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
+ * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
+ * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
+ *
+ * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared
+ * on all ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has
+ * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
+ * when there is none: then all ranks return that status and nothing was moved. Else errors of the
+ * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
+ */
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+
+/* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
+ * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
+ * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
+ * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
+ * same box and its other parts come right before.
+ *
+ * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
+ * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
+ * deadline. Lists that do not fit together: E_MISMATCH. O(sends + receives + elements). */
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+
+/* Bytes of scratch that either uses on this rank, at most: with from and to those of
+ * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
+ * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. */
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why);
+
+/* The inner door: what the headers above this one call. Private: it changes without notice. */
+
+/* ==== comm/os.h ==== */
+
+/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that includes
+ * system headers, which the inner door does not. */
+
+/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+#define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DPARI_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_CLAIM(p, old, now)                                                                   \
+    __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+
+/* Seconds of a clock that only grows. */
+DPARI_DOOR double dpari_os_now(void);
+DPARI_DOOR void dpari_os_sleep(double seconds);
+
+/* Private pages, zeroed; NULL when there are none. */
+DPARI_DOOR void *dpari_os_pages(int64_t bytes);
+DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes);
+/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
+ * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+DPARI_DOOR int dpari_os_beyond_standard(int fd);
+/* The CPUs that this thread may use, as 1024 bits. */
+enum { DPARI_CPU_WORDS = 16 };
+DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+
+/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
+DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* Bytes of physical memory; 0 where it cannot be had. */
+DPARI_DOOR int64_t dpari_os_memory(void);
+DPARI_DOOR int64_t dpari_os_page(void);
+/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
+ * virtual machine. */
+DPARI_DOOR int dpari_os_wide(void);
+
+/* Threads; -1 where the program is linked without them. The handle is the system's. */
+typedef struct dpari_thread {
+    uint64_t handle;
+} dpari_thread;
+DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
+DPARI_DOOR void dpari_os_join(dpari_thread thread);
+
+/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
+
+/* ==== comm/engine.h ==== */
+
+/* engine - what engines and strategies share of a communicator beyond its operations. Private;
+ * comm.c has it. */
+
+/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
+ * other operation fits them. */
+enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
+
+/* Does an operation of this kind combine elements, has it a root, is it a message? */
+DPARI_DOOR int dpari_kind_reduces(int32_t kind);
+DPARI_DOOR int dpari_kind_rooted(int32_t kind);
+DPARI_DOOR int dpari_kind_sends(int32_t kind);
+/* Has this rank something in call->in, in call->out? */
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+/* "sum", "avg", ... */
+DPARI_DOOR const char *dpari_op_name(int32_t op);
+/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
+ * say it. */
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                     int64_t count, int32_t root);
+/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
+ * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
+ * world. COLLECTIVE. Errors as dpar_all_reduce. */
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                                int32_t wire, int32_t op, dpar_work *work);
+
+/* ---- operations that post their messages bit by bit ----
+ *
+ * One that has begun may have messages that it posts later, when others have come (a halo exchange
+ * that goes dim after dim). Those of two such operations meet in the order in which they are
+ * posted, which therefore has to be the same on all ranks: all of the first come before any of the
+ * second, however far a rank is. So the first leaves word in the communicator of how to post what
+ * it has left, and the second has that done before it begins:
+ *
+ *     st = dpari_rest_post(c);                   waits, if it must; nobody's word is left
+ *     ... begin, post what can be posted ...
+ *     dpari_rest_leave(c, function, operation);  if there is more to come
+ *     ...
+ *     dpari_rest_drop(c, operation);             all is posted, or it failed
+ *
+ * Other operations (dpar_send, collectives) neither leave word nor ask. The word is the
+ * operation's, which stays where it is until it has dropped it; there is one at a time, as one
+ * thread at a time uses a communicator. The function is called once, whatever it returns. */
+typedef dpar_status dpari_rest(void *operation);
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c);
+/* Only that operation's. */
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
+
+/* ==== comm/world.h ==== */
+
+/* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
+ * what each did last. Private: the floor of the shared-memory engine, which group.h, coll.h, p2p.h
+ * and shm.h stand on.
+ *
+ *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
+ *
+ * A `ref` names a byte of the mapping to all ranks (their addresses differ): its offset, 0 for
+ * none. Where the ranks are threads a ref is the address itself, and all memory has one. What the
+ * refs that ranks leave for each other lead to is not the world's matter. */
+
+enum {
+    DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
+    DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
+    DPARI_MAX_RANKS = 1024 /* of one node */
+};
+#define DPARI_PROBE UINT64_C(0x6470617270726f62)
+
+/* One operation in the flight recorder; 64 bytes, written by its rank alone. */
+enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
+typedef struct dpari_flight {
+    int64_t sequence; /* of its communicator; messages: of the rank */
+    int64_t count;
+    uint32_t comm; /* which communicator */
+    int32_t kind, type, op, root, tag;
+    int32_t state;
+    int32_t varies;
+    int64_t room[2];
+} dpari_flight;
+
+enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
+
+/* What all may read about a rank. */
+typedef struct dpari_rank {
+    uint32_t state;  /* DPARI_RANK_x */
+    int32_t pid;     /* */
+    int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t can_cma; /* may it read the others' memory? */
+    uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
+    uint64_t member; /* ref of what it shows first: it has come */
+    uint64_t cpus[DPARI_CPU_WORDS];
+    char room_0[DPARI_LINE - 32];
+    uint32_t bell;     /* it sleeps on this word */
+    uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
+    int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
+    uint32_t beat;     /* when it last said that it waits, ms of dpari_os_now, the low 32 bits; */
+    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
+    char room_1[DPARI_LINE - 20];
+    uint64_t flights; /* operations recorded so far */
+    char room_2[DPARI_LINE - 8];
+    dpari_flight flight[DPARI_FLIGHTS];
+} dpari_rank;
+
+typedef struct dpari_world_head {
+    uint64_t magic;
+    uint32_t version, ranks;
+    int64_t bytes, heap_bytes, slot_bytes, heap_begin;
+    int32_t plain, threads;
+    char room_0[DPARI_LINE - 56];
+    uint32_t sleepers; /* ranks that are asleep now */
+    char room_1[DPARI_LINE - 4];
+} dpari_world_head;
+
+/* Shared memory for a world, made before its ranks are. */
+typedef struct dpari_segment {
+    char *base;
+    int64_t bytes;
+    int fd; /* -1: memory of this process alone (threads, one rank) */
+} dpari_segment;
+
+/* A world as one rank sees it; private memory. */
+typedef struct dpari_used {
+    int64_t begin, bytes; /* in the mapping */
+} dpari_used;
+enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
+
+typedef struct dpari_world {
+    dpari_segment segment;
+    dpari_world_head *head;
+    dpari_rank *rank;  /* of each */
+    uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
+    int32_t me, size;
+    int32_t threads; /* ranks are threads of this process */
+    int32_t owns;    /* unmap the segment at the end */
+    int32_t crowded; /* more ranks than cores */
+    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
+    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t worked;  /* waits in a row that slept about as long as work lasts */
+    int32_t vain;    /* waits in a row that spun in vain */
+    double timeout_s;
+    dpari_used *used; /* allocations in this rank's heap, ascending */
+    int32_t used_count;
+    int number;       /* error of the last allocation that failed */
+    int64_t fresh;    /* heap from here on was never given out */
+    uint64_t probe;   /* DPARI_PROBE + me */
+    uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
+} dpari_world;
+
+/* ---- memory ---- */
+
+/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
+ * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+/* 0 where [at, at + bytes) is not memory that all can reach. */
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
+
+/* ---- waiting ----
+ *
+ *     dpari_wait t = {0};
+ *     while (!condition) {
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *     }
+ *     dpari_wait_end(w, &t);
+ *
+ * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
+ * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
+ * were told. MORE: time has passed. */
+typedef struct dpari_wait {
+    int32_t turns;
+    int32_t told; /* counted among the sleepers */
+    int32_t peer; /* for whose news */
+    uint32_t bell;
+    double began; /* 0: not yet slow */
+} dpari_wait;
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs);
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
+
+/* Stores the word and wakes who sleeps for it. */
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+
+/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
+ * until that is known. */
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+
+/* ==== comm/group.h ==== */
+
+/* group - ranks of a world that have a communicator in common: who they are, where their words lie,
+ * how it breaks, and sentences about that. Private. What the words say is told in coll.c; coll and
+ * p2p advance the operations of a group, shm decides when and for how long. */
+
+enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
+
+/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+typedef struct dpari_entry {
+    uint64_t word;
+    uint64_t payload[15];
+} dpari_entry;
+
+typedef struct dpari_word {
+    uint64_t word; /* sequence << 32 | step */
+    uint64_t room[15];
+} dpari_word;
+
+/* How a communicator broke: claimed by the first who sees it, then filled, then published. The
+ * record lies in the member of rank 0, and each rank copies it into its comm.status and comm.why
+ * when it looks (dpari_group_broken). */
+enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
+typedef struct dpari_abort {
+    uint32_t state;
+    dpar_status status;
+    int64_t from; /* the first collective that counts as failed: those before it can end */
+    char text[sizeof(dpar_why)];
+} dpari_abort;
+
+/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+typedef struct dpari_member {
+    dpari_entry entry[2]; /* by parity of the sequence number */
+    dpari_word a, b, c;   /* progress inside a collective */
+    dpari_abort abort;    /* that of rank 0 counts */
+    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
+    int64_t counted;      /* and how far it has counted */
+    uint64_t room[14];
+} dpari_member;
+
+/* A communicator as one rank sees it; private memory. */
+typedef struct dpari_group {
+    dpar_comm comm; /* first: a dpar_comm of this engine is one of these */
+    dpari_world *world;
+    uint32_t id;             /* the same on its ranks, of no other */
+    int32_t blocker;         /* the world's rank that the last step waits for; -1: several */
+    int64_t sequence;        /* of the last collective posted */
+    int64_t broken_from;     /* broken: the first one that failed */
+    dpar_work *first, *last; /* posted collectives, in order */
+    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
+    int64_t slot_bytes;
+    int32_t all_cma; /* each of its ranks may read the others' memory */
+    uint64_t member_ref;
+    dpari_member **member; /* of each rank */
+    int32_t *world_rank;   /* of each rank */
+    const void **in;       /* scratch: an address a rank */
+    void **out;
+} dpari_group;
+
+/* Of a communicator of this engine. */
+DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
+{
+    return (dpari_group *)(void *)c;
+}
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+typedef struct dpari_piece {
+    int64_t begin, bytes;
+} dpari_piece;
+
+/* ---- how it breaks ---- */
+
+/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
+
+/* ---- whom a rank really waits for ----
+ *
+ * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
+ * seconds does something else, or nothing. The chain of waits from that rank on, within the
+ * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+                                      double quiet, int32_t *links);
+/* For a deadline: a quarter of it, a second at most. */
+DPARI_DOOR double dpari_quiet(double timeout);
+
+/* ==== comm/shm.h ==== */
+
+/* shm - the shared-memory engine: communicators over a world. Private. What is posted where, who
+ * waits how, what happens when a rank does not come: shm.c. */
+
+/* The world behind a communicator of this engine; NULL for others. */
+DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c);
+/* One round of progress on all that is posted, for waits outside of this engine. */
+DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
+
+/* ==== comm/kernel.h ==== */
+
+/* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
+ * reading every input once and writing every output once; these loops come near to it by plain C
+ * at -O2. */
+
+/* Each of `count` elements of every out[j] becomes in[0][e] op in[1][e] op ..., in that order. F16
+ * and BF16 accumulate in f32 and round once, to nearest even; AVG is the sum (of 16 bits: in f32)
+ * divided by `ins`; sums and products of integers wrap, AVG of integers divides what wrapped
+ * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
+ * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
+ * depend on alignment, on `stream`, on `count` nor on its place.
+ * Of type DPARI_KERN_THROUGH(wire), wire F16 or BF16, elements are F32: each input, one alone too,
+ * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
+ * the bits of rounded arrays that are reduced as `wire` and widened.
+ *
+ * Domain: dpar_type_reduces(type), or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
+ * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
+ * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
+ * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
+ * O((ins + outs) count). */
+#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream);
+
+/* The type that lies in memory, and the one that a message would hold. */
+static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
+{
+    return type & 255;
+}
+static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
+{
+    return type < 256 ? type : type / 256;
+}
+
+/* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
+ * is nothing to do). `stream` as above. Local; O(bytes). */
+DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+
+/* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
+ * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
+DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream);
+DPARI_DOOR void dpari_kern_rows_end(int32_t stream);
+
+/* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
+DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes);
+
+/* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
+ * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
+ * dpari_kern_row. */
+DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream);
+/* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
+DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
+
+/* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
+ * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
+ * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
+DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count);
+
+/* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
+DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
+
+/* ==== comm/strided.h ==== */
+
+/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
+ * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
+ * a division or a decision for each element.
+ *
+ *     dpari_stride_piece p = {0};
+ *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
+ *     p.to_type = p.from_type = DPAR_F64;
+ *     dpari_stride_prepare(&s, &p);
+ *     dpari_stride_run(&s, to, from);                   (as often as you like) */
+
+enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
+
+enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
+
+/* What is to be done. Zero it and fill in what differs; types must be said. */
+typedef struct dpari_stride_piece {
+    int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
+    int32_t to_type, from_type;
+    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
+    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
+    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
+    int32_t clear;   /* 1: what was read becomes 0 */
+    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
+    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
+    int32_t wide;   /* dpari_os_wide */
+    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
+    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
+     * side, of either sign; `from` all 0: one element everywhere */
+    int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+} dpari_stride_piece;
+
+typedef struct dpari_stride_dim {
+    int64_t count, to, from; /* steps in bytes */
+} dpari_stride_dim;
+
+/* A prepared one; what a walk needs lies together. The first two may be read. */
+typedef struct dpari_stride {
+    int64_t elements; /* of the box */
+    int64_t run;      /* bytes that lie in one piece on both sides */
+    int32_t loop, dims, asks, clear, ahead, back;
+    int32_t simple;      /* one call of the loop does it */
+    int32_t wide;        /* by vectors of 32 bytes */
+    int32_t packs;       /* by way of near memory to what another core has */
+    int32_t zeroes;      /* the loop makes what was read, or lies beside, 0 */
+    int32_t op;          /* with the types that follow: of what is not just copied */
+    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
+    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
+    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
+    dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
+    int32_t to_type, from_type, through, negate;
+} dpari_stride;
+
+/* One run in a list: bytes from the addresses that the list is run with. */
+typedef struct dpari_stride_spot {
+    int32_t to, from;
+} dpari_stride_spot;
+
+/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
+ * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
+ * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+
+/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
+ * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
+ * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
+ * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+
+/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
+ * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
+ * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
+DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list);
+/* Of two boxes that lists are made of: may they stand in one? */
+DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+/* n entries, of s and boxes alike, one after the other. */
+DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from);
+
+/* The line at t is going to be written: asks for it. Touches nothing. */
+DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
+
+/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
+ * same lines and pages. What one writes the other neither reads nor writes. */
+DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b);
+
+/* ==== comm/elements.h ==== */
+
+/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
+ * for all types. Header-only. */
+
+enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+
+DPARI_FN int dpari_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+DPARI_FN int dpari_is_wide(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32;
+}
+
+/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+DPARI_FN int dpari_narrows(int32_t from, int32_t to)
+{
+    return (from == DPAR_F64 && to == DPAR_F32) ||
+           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
+}
+
+/* One element of a wide type. */
+DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = v;
+    } else {
+        ((float *)data)[at] = (float)v;
+    }
+}
+
+/* Bits from one type to another. */
+#if defined(__GNUC__)
+#define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#else
+#define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
+#endif
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, at, n * 8, 0);
+    } else if (type == DPAR_F32) {
+        dpari_kern_convert(to, DPAR_F64, at, DPAR_F32, n);
+    } else {
+        dpari_kern_convert(f, DPAR_F32, at, type, n);
+        dpari_kern_convert(to, DPAR_F64, f, DPAR_F32, n);
+    }
+}
+
+/* And back, rounded to nearest even (16 bits by way of F32). */
+DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
+{
+    unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(at, from, n * 8, 0);
+        return;
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_convert(at, DPAR_F32, from, DPAR_F64, n);
+        return;
+    }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    dpari_kern_convert(at, type, f, DPAR_F32, n);
+}
+
+/* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
+ * have no division, one of Heron's. */
+DPARI_FN double dpari_elements_sqrt(double x)
+{
+    uint64_t bits;
+    double y, s;
+    int32_t i;
+    if (!(x > 1e-300) || !dpari_finite(x)) {
+        return x > 1e-300 || x != x ? x : 0.0;
+    }
+    dpari_elements_bits(&bits, &x, 8);
+    bits = UINT64_C(0x5fe6eb50c7b537a9) - (bits >> 1);
+    dpari_elements_bits(&y, &bits, 8);
+    for (i = 0; i < 4; i++) {
+        y = y * (1.5 - 0.5 * x * y * y);
+    }
+    s = x * y;
+    return s + 0.5 * y * (x - s * s);
+}
+
+/* ==== comm/mem_run.h ==== */
+
+/* mem_run - private: operations of mem.h in the memory that a communicator's strategies work in:
+ * its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it. */
+
+/* The host's. */
+DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
+
+/* Those of c. */
+DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
+DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c);
+DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
+DPARI_DOOR dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
+DPARI_DOOR dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
+/* How an operation `what` of c's table ended: an error breaks c. */
+DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
+/* `bytes` as they are, or zeros (from NULL). */
+DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+/* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
+DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op);
+/* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
+DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add);
+
+/* ==== comm/agree.h ==== */
+
+/* agree - private: what ranks compare before they plan something together, and the caller's memory
+ * in pieces. */
+
+/* A hash h, of 0 and more numbers, with one more. */
+DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+
+/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
+ * others get the worst status and "rank 2: " before its sentence (its status in words, where its
+ * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
+DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+
+/* What all ranks must have given alike: numbers with names, one after another. A function states
+ * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
+typedef struct dpari_facts {
+    uint64_t hash;    /* of all so far */
+    int64_t count;    /* so many */
+    const char *of;   /* "field #: ", what the names that follow begin with; NULL: nothing */
+    int64_t of_index; /* its '#' */
+    int64_t keep;     /* the one that is remembered, */
+    uint64_t before;  /* with the hash of those before it, */
+    int64_t value;
+    const char *name; /* NULL: there are no more than `keep` */
+    const char *kept_of;
+    int64_t index, kept_of_index;
+    int32_t kind;
+} dpari_facts;
+typedef void dpari_state(dpari_facts *f, const void *given);
+
+DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
+DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
+DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+/* Of what is too long for a sentence. */
+DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+
+/* Of what all state for this kind of plan, never 0. */
+DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
+
+/* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
+ * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
+ * what the sentence begins with. given is read when st is OK; state NULL: there is nothing to
+ * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
+ * facts, twice.
+ */
+DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why);
+
+enum { DPARI_ROOM_ALIGN = 64 };
+DPARI_FN int64_t dpari_room_up(int64_t bytes)
+{
+    return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
+}
+
+/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+typedef struct dpari_room {
+    unsigned char *at;
+    int64_t used;
+} dpari_room;
+DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+
+/* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
+DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why);
+
+/* ==== comm/peers.h ==== */
+
+/* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
+ * take what it wants from the registered memory of the others, in the order in which it wants it:
+ * one pass, where an all-to-all needs pieces that are packed before and sorted after it.
+ *
+ *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
+ *     if (st == DPAR_OK && p.direct) {
+ *         ... dpari_peers_at(&p, rank, i) + what this rank wants of array i of that rank ...
+ *         st = dpari_peers_close(&p, bytes);
+ *     } else if (st == DPAR_OK) {
+ *         ... the all-to-all ...
+ *     }
+ */
+
+enum { DPARI_PEERS_MOST = 3 };
+
+/* An array of this rank that others read; bytes 0: they read nothing of it. */
+typedef struct dpari_peers_array {
+    const void *at;
+    int64_t bytes;
+} dpari_peers_array;
+
+/* What a rank says of itself. */
+typedef struct dpari_peer {
+    uint64_t ref[DPARI_PEERS_MOST];
+    uint64_t reach; /* all of its arrays can be reached */
+} dpari_peer;
+
+typedef struct dpari_peers {
+    dpar_comm *comm;
+    const dpari_peer *peer; /* [size] */
+    int32_t direct;         /* every array can be reached: the same on all ranks */
+} dpari_peers;
+
+/* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
+ * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
+ * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
+ * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
+ */
+DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
+/* Array i of a rank, to be read. */
+DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+/* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
+ * COLLECTIVE: a barrier. */
+DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+/* Are so many bytes better written past the cache? */
+DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
+
+/* ==== comm/job.h ==== */
+
+/* job - private: which launcher started this process, read from one place so that tests can put
+ * another environment and other files there. */
+
+/* Where the environment and the files under /proc, /sys and /dev are read. */
+typedef struct dpari_site {
+    const char *(*env)(const void *user, const char *name); /* NULL: not set */
+    const void *user;
+    const char *root; /* put before absolute paths; "" is this machine */
+} dpari_site;
+
+/* The real environment and the real files. */
+DPARI_DOOR void dpari_site_here(dpari_site *site);
+/* Text of a variable; NULL when it is not set. */
+DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
+/* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                  size_t room);
+
+/* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
+
+/* Digits alone, value at most `most`; 1 when it is such a number. */
+DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
+/* All of dpar_start_read, and the nodes. */
+DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
+/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
+DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d);
+
+/* ==== comm/launch_run.h ==== */
+
+/* launch_run - private: what other engines call of launch.c. */
+
+/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
+ */
+DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+                                      dpar_comm **world, dpar_why *why);
+/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
+DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+                                     dpar_why *why);
+
+#endif /* DPAR_COMM_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION)) && \
+    !defined(DPAR_COMM_IMPLEMENTATION_DONE)
+#define DPAR_COMM_IMPLEMENTATION_DONE
+
+/* ==== comm/os.h ==== */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
+ * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
+ * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#endif
+
+/* Between two looks at a word that another core will write. */
+DPARI_API void dpari_os_pause(void);
+/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
+ * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
+
+/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
+ * without memfd, one whose name is gone on return. -1 with errno. */
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
+DPARI_API void *dpari_os_map(int fd, int64_t bytes);
+/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+/* Small pages that exist become large ones where whole ones fit into the range, if the system can
+ * (it can where shared memory gets none of its own accord, too; a second a GB). */
+enum { DPARI_OS_LARGE = 1 << 21 };
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
+
+/* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
+DPARI_API int dpari_os_hold(int fd, int64_t at);
+DPARI_API int dpari_os_is_held(int fd, int64_t at);
+
+/* "NAME=value" each, then NULL. */
+DPARI_API char **dpari_os_environment(void);
+/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
+
+/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
+DPARI_API int64_t dpari_os_available(void);
+
+/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
+
+/* ==== comm/engine.h ==== */
+
+/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
+ * none. Local. O(ranks) where pieces differ, else O(1). */
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
+
+/* ==== comm/world.h ==== */
+
+/* Segments and worlds. */
+
+/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
+ * E_SYSTEM with a sentence. */
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                         const dpar_options *options, dpar_why *why);
+/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
+ * size, magic and version before it looks at anything else. */
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_API void dpari_segment_close(dpari_segment *s);
+
+/* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
+ * closed with it. */
+DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                        const dpar_options *options);
+/* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
+ * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
+ * one, E_SYSTEM). COLLECTIVE. */
+DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
+ * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Says that this rank leaves; ends its view of the world. */
+DPARI_API void dpari_world_close(dpari_world *w);
+
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+
+/* Seconds since a beat of dpari_rank. */
+DPARI_API double dpari_beat_age(uint32_t beat, double now);
+
+/* Wakes all: something happened that everyone must look at. */
+DPARI_API void dpari_ring_all(const dpari_segment *s);
+
+/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
+ * until that is known. */
+DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
+
+/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call);
+/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                                dpari_flight *out);
+/* Reads one while it may be written: word by word, so that none tears. */
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
+/* "all-reduce #12 (1024 f32, sum)". */
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
+DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last one that failed, if one did. */
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+
+/* ==== comm/group.h ==== */
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
+DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
+DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
+
+/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+
+/* Sentences. */
+
+DPARI_API void dpari_why_set(dpar_why *why, const char *text);
+/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+/* "rank 2 (6 in the world)" */
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+
+/* The rank in the communicator of one of the world; -1: none. */
+DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+
+/* ==== comm/shm.h ==== */
+
+/* Becomes rank `me` of the segment's world; returns its communicator when all ranks have come
+ * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
+ * when this fails. COLLECTIVE. */
+DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+                                     const dpar_options *options, dpar_comm **comm, dpar_why *why);
+/* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
+DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
+
+/* ==== comm/kernel.h ==== */
+
+/* The same of memory that another core has just written: by lines, asking ahead. */
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
+/* Two of these at once, line by line. */
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes);
+
+/* ==== comm/mem_run.h ==== */
+
+/* The host's. */
+DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
+
+/* ==== comm/job.h ==== */
+
+/* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
+ * 1 when the text is of this form and knows the node. */
+DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
+/* The pure part of dpar_start_read: id stays empty where no variable tells jobs apart. *nodes: of
+ * the whole job, 0 where nothing says. */
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+                                     dpar_why *why);
+
+/* ==== comm/coll.h ==== */
+
+/* coll - the collectives of a group over shared memory, as steps that never wait. Private; the
+ * protocol is at the top of coll.c, tests/model has it as models. */
+
+/* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE (g->blocker:
+ * for whom), negative: failed. */
+DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
+/* Has that rank not done what k waits for? */
+DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
+
+/* ==== comm/p2p.h ==== */
+
+/* p2p - messages between the ranks of a world over shared memory, as steps that never wait.
+ * Private; the protocol is at the top of p2p.c, tests/model has it as models.
+ *
+ * Channels belong to a world, whatever communicators its messages are of. A message that is done
+ * has left the channels and is in its group's `finished`. */
+
+typedef struct dpari_p2p dpari_p2p; /* what a rank keeps of all its channels */
+
+/* NULL: no memory. */
+DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w);
+DPARI_API void dpari_p2p_close(dpari_p2p *p);
+/* OK: done already, MORE: under way (the channels remember it until it is done). */
+DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                      dpar_work *k);
+/* The state of one: OK done, MORE (g->blocker: for whom), negative: failed. */
+DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
+/* Looks at all channels. */
+DPARI_API void dpari_p2p_progress(dpari_p2p *p);
+/* Forgets works of a group that cannot end: it is broken or closed. Returns how many. */
+DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
+
+/* ==== comm/meet.h ==== */
+
+/* meet - private: how the ranks of a job that somebody else started come to one segment.
+ *
+ * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
+ * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
+ * it is a file in /tmp that is unlinked once all have come; one that stays because rank 0 was
+ * killed goes when the next job of this user starts a minute later. Both sides ask the system for
+ * the other's user, and a connection that does not speak this protocol is dropped and tried again
+ * until the deadline. */
+
+enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
+
+/* The one message of the protocol; the same bytes in each direction. */
+typedef struct dpari_hello {
+    uint64_t magic;
+    uint64_t job;    /* hash of launcher and id */
+    uint64_t nonce;  /* of the rank that connects: an answer repeats it */
+    uint32_t layout; /* of what lies in the segment */
+    int32_t kind;    /* DPARI_HELLO ... */
+    int32_t rank, size;
+    int32_t status; /* REFUSED: why, with the text */
+    char text[sizeof(dpar_why)];
+    char room[4];
+} dpari_hello;
+
+/* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
+enum { DPARI_NAMES = 4 };
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name);
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
+/* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
+ * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why);
+
+/* ==== comm/os.c ==== */
+
+/* ---- time and waiting -------------------------------------------------------------------------
+ */
+
+DPARI_DOOR double dpari_os_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+DPARI_DOOR int dpari_os_wide(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    uint32_t a = 0, b, c = 0, kept;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
+    if (a < 7) {
+        return 0;
+    }
+    a = 1;
+    c = 0;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
+    if ((c >> 27 & 3) != 3) { /* the system says what it keeps; vectors of floats */
+        return 0;
+    }
+    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
+    a = 7;
+    c = 0;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
+    return (kept & 6) == 6 && (b >> 5 & 1) != 0;
+#else
+    return 0;
+#endif
+}
+
+DPARI_API void dpari_os_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static struct timespec dpari_os_span(double seconds)
+{
+    struct timespec t;
+    double s = seconds < 0.0 ? 0.0 : seconds > 1e6 ? 1e6 : seconds;
+    t.tv_sec = (time_t)s;
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    return t;
+}
+
+DPARI_DOOR void dpari_os_sleep(double seconds)
+{
+    struct timespec t = dpari_os_span(seconds);
+    nanosleep(&t, NULL);
+}
+
+/* Of linux/futex.h, which is not everywhere where the call is. */
+enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
+
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    struct timespec t = dpari_os_span(seconds);
+    const int op = DPARI_OS_FUTEX_WAIT | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, value, &t, NULL, 0);
+#else
+    (void)own;
+    if (DPARI_LOAD(word) == value) {
+        dpari_os_sleep(seconds < 50e-6 ? seconds : 50e-6);
+    }
+#endif
+}
+
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    const int op = DPARI_OS_FUTEX_WAKE | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
+    syscall(SYS_futex, word, op, INT32_MAX, NULL, NULL, 0);
+#else
+    (void)word;
+    (void)own;
+#endif
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+DPARI_DOOR void *dpari_os_pages(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes)
+{
+    if (at) {
+        munmap(at, (size_t)bytes);
+    }
+}
+
+#if defined(O_TMPFILE)
+#define DPARI_OS_TMPFILE O_TMPFILE
+#elif defined(__O_TMPFILE) /* glibc without _GNU_SOURCE */
+#define DPARI_OS_TMPFILE __O_TMPFILE
+#endif
+
+/* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
+static int dpari_os_named(void)
+{
+    char name[64];
+    dpar_text t;
+    int fd = -1;
+#if defined(__linux__) && defined(DPARI_OS_TMPFILE) /* never a name, where that is possible */
+    fd = open("/dev/shm", DPARI_OS_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+#endif
+    for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
+        dpar_text_init(&t, name, sizeof name);
+#if defined(__linux__)
+        dpar_text_put(&t, "/dev/shm");
+#endif
+        dpar_text_put(&t, "/dpar.");
+        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, attempt);
+#if defined(__linux__) /* shm_open was in a library of its own for long */
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+#else
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+#endif
+        if (fd >= 0) {
+#if defined(__linux__)
+            unlink(name);
+#else
+            shm_unlink(name);
+#endif
+        } else if (errno != EEXIST) {
+            return -1;
+        }
+    }
+    return fd;
+}
+
+DPARI_DOOR int dpari_os_beyond_standard(int fd)
+{
+    int high = fd, number;
+    if (fd >= 0 && fd <= 2) {
+        high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        number = errno;
+        close(fd);
+        errno = number;
+    }
+    return high;
+}
+
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
+{
+    struct rlimit limit;
+    int fd = -1;
+    /* ftruncate past this limit raises a signal that ends the program */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+        errno = EFBIG;
+        return -1;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    if (!without_memfd) {
+        fd = (int)syscall(SYS_memfd_create, "dpar", 1U /* MFD_CLOEXEC */);
+    }
+#else
+    (void)without_memfd;
+#endif
+    fd = dpari_os_beyond_standard(fd >= 0 ? fd : dpari_os_named());
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+        int number = errno;
+        close(fd);
+        errno = number;
+        fd = -1;
+    }
+    return fd;
+}
+
+/* At a multiple of a large page, as far as there is room for that. */
+DPARI_API void *dpari_os_map(int fd, int64_t bytes)
+{
+    const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
+    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *place = NULL;
+    void *at;
+    if ((void *)room != MAP_FAILED) {
+        const size_t before = (unit - (uintptr_t)room % unit) % unit;
+        place = room + before;
+        munmap(place + size, unit - before);
+        if (before > 0) {
+            munmap(room, before);
+        }
+    }
+    at = mmap(place, size, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
+{
+#if defined(__linux__) && !defined(__hppa__)
+    const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
+    const uintptr_t unit = (uintptr_t)DPARI_OS_LARGE;
+    const uintptr_t begin = ((uintptr_t)at + unit - 1) / unit * unit;
+    const uintptr_t end = ((uintptr_t)at + (uintptr_t)bytes) / unit * unit;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, collapse);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+{
+#if defined(__APPLE__)
+    (void)fd;
+    (void)begin;
+    (void)bytes;
+    return 0; /* there is no such call; memory is backed by swap */
+#else
+    int number;
+    do {
+        number = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
+    } while (number == EINTR);
+    return number;
+#endif
+}
+
+/* ---- who is alive -----------------------------------------------------------------------------
+ */
+
+static struct flock dpari_os_byte(int64_t at, short kind)
+{
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = (off_t)at;
+    lock.l_len = 1;
+    return lock;
+}
+
+DPARI_API int dpari_os_hold(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_SETLK, &lock);
+}
+
+DPARI_API int dpari_os_is_held(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* ---- the machine ------------------------------------------------------------------------------
+ */
+
+DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+{
+    long n = 1;
+    memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    if (syscall(SYS_sched_getaffinity, 0, DPARI_CPU_WORDS * sizeof mask[0], mask) > 0) {
+        return;
+    }
+#endif
+#if defined(_SC_NPROCESSORS_ONLN)
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+    for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
+        mask[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+DPARI_API char **dpari_os_environment(void)
+{
+    extern char **environ; /* POSIX: no header has it */
+    return environ;
+}
+
+DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+{
+#if defined(__linux__) && defined(SO_PEERCRED)
+    struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
+        pid_t pid;
+        uid_t uid;
+        gid_t gid;
+    } peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        return -1;
+    }
+    *pid = (int64_t)peer.pid;
+    *user = (int64_t)peer.uid;
+    return 0;
+#elif defined(__linux__)
+    (void)fd;
+    (void)pid;
+    (void)user;
+    return -1;
+#else
+    uid_t uid;
+    gid_t gid;
+    if (getpeereid(fd, &uid, &gid) != 0) {
+        return -1;
+    }
+    *pid = 0;
+    *user = (int64_t)uid;
+    return 0;
+#endif
+}
+
+DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+{
+#if defined(__linux__) && defined(SYS_process_vm_readv)
+    while (bytes > 0) {
+        struct iovec mine, theirs;
+        int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        long got;
+        mine.iov_base = to;
+        mine.iov_len = (size_t)piece;
+        theirs.iov_base = (void *)(uintptr_t)from;
+        theirs.iov_len = (size_t)piece;
+        got = syscall(SYS_process_vm_readv, (pid_t)pid, &mine, 1UL, &theirs, 1UL, 0UL);
+        if (got <= 0) {
+            return -1;
+        }
+        to = (char *)to + got;
+        from += (uint64_t)got;
+        bytes -= got;
+    }
+    return 0;
+#else
+    (void)pid;
+    (void)to;
+    (void)from;
+    return bytes == 0 ? 0 : -1;
+#endif
+}
+
+DPARI_DOOR int64_t dpari_os_page(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    return page > 0 ? page : 4096;
+}
+
+DPARI_DOOR int64_t dpari_os_memory(void)
+{
+#if defined(_SC_PHYS_PAGES)
+    long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (int64_t)pages * dpari_os_page() : 0;
+#else
+    return 0;
+#endif
+}
+
+/* The first number after `key` in a file; -1: none (or "max"). */
+static int64_t dpari_os_number_in(const char *path, const char *key)
+{
+    char text[2048];
+    const char *at = text;
+    int64_t value = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    at = strstr(text, key);
+    for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
+    }
+    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
+        value = (value < 0 ? 0 : value) * 10 + (*at - '0');
+    }
+    return value;
+}
+
+DPARI_API int64_t dpari_os_available(void)
+{
+    int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
+    int64_t used = dpari_os_number_in("/sys/fs/cgroup/memory.current", "");
+    int64_t free_bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    return most >= 0 && used >= 0 && most - used < free_bytes ? most - used : free_bytes;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------
+ */
+
+/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
+ */
+#if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
+#pragma weak pthread_create
+#pragma weak pthread_join
+#define DPARI_HAS_THREADS (&pthread_create != NULL)
+#else
+#define DPARI_HAS_THREADS 1
+#endif
+
+DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
+{
+    pthread_t made;
+    thread->handle = 0;
+    if (!(DPARI_HAS_THREADS) || sizeof made > sizeof thread->handle ||
+        pthread_create(&made, NULL, run, arg) != 0) {
+        return -1;
+    }
+    memcpy(&thread->handle, &made, sizeof made);
+    return 0;
+}
+
+DPARI_DOOR void dpari_os_join(dpari_thread thread)
+{
+    pthread_t made;
+    memcpy(&made, &thread.handle, sizeof made);
+    pthread_join(made, NULL);
+}
+
+DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
+{
+    switch (number) {
+    case ENOMEM: dpar_text_put(t, "out of memory"); break;
+    case ENOSPC: dpar_text_put(t, "no space left (is /dev/shm too small?)"); break;
+    case EACCES:
+    case EPERM: dpar_text_put(t, "not permitted"); break;
+    case EMFILE:
+    case ENFILE: dpar_text_put(t, "too many open files"); break;
+    case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
+    case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
+    case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
+    default: dpar_text_put(t, "error "); dpari_text_int(t, number);
+    }
+}
+
+DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpari_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}
+
+/* ==== comm/kernel.c ==== */
+
+/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
+ * over elements further below. */
+#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
+    !(defined(__i386__) && !defined(__SSE2_MATH__))
+#define DPARI_KERN_VECTOR 1
+#else
+#define DPARI_KERN_VECTOR 0
+#endif
+
+#if DPARI_KERN_VECTOR && defined(__SSE2__)
+#define DPARI_KERN_STREAM 1
+#else
+#define DPARI_KERN_STREAM 0
+#endif
+
+enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024, DPARI_KERN_FAR_AHEAD = 2048 };
+
+#if defined(__GNUC__)
+#define dpari_kern_move(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#else
+static void dpari_kern_move(void *to, const void *from, int64_t bytes)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < bytes; i++) {
+        t[i] = f[i];
+    }
+}
+#endif
+
+/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+typedef struct dpari_kern_job {
+    void *const *out;
+    const void *const *in;
+    int64_t bytes, at, end;
+    int32_t outs, ins, type, op, stream;
+} dpari_kern_job;
+
+#if DPARI_KERN_VECTOR
+
+#define DPARI_KERN_INLINE static inline __attribute__((always_inline))
+
+typedef float dpari_kern_f4 __attribute__((vector_size(16)));
+typedef double dpari_kern_d2 __attribute__((vector_size(16)));
+typedef int8_t dpari_kern_i16 __attribute__((vector_size(16)));
+typedef uint8_t dpari_kern_u16 __attribute__((vector_size(16)));
+typedef int32_t dpari_kern_i4 __attribute__((vector_size(16)));
+typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
+typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
+typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
+
+/* What is reduced at once: a line of memory; of 16-bit elements half a line, as f32. */
+typedef struct dpari_kern_quad {
+    dpari_kern_u4 v[4];
+} dpari_kern_quad;
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_get(const unsigned char *from)
+{
+    dpari_kern_u4 v;
+    __builtin_memcpy(&v, from, 16);
+    return v;
+}
+
+/* Where `mask`, a, else b. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u4 a,
+                                                dpari_kern_u4 b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* Is any bit of a mask of whole elements set? Seldom: what is behind it may be slow. */
+DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_kern_f4)mask) != 0, 0) != 0;
+#else
+    const dpari_kern_u2 m = (dpari_kern_u2)mask;
+    return __builtin_expect((m[0] | m[1]) != 0, 0) != 0;
+#endif
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
+{
+    const dpari_kern_u4 v = {x, x, x, x};
+    return v;
+}
+
+/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
+ * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
+ * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
+{
+    const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
+    const dpari_kern_u4 top = (dpari_kern_u4)((dpari_kern_i4)size > 0x0f7fffff);
+    const dpari_kern_u4 under = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
+    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (under & 0x00800000u);
+    const dpari_kern_f4 less = (dpari_kern_f4)(under & 0x38800000u);
+    return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
+}
+
+/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
+ * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
+    const dpari_kern_u4 normal = (dpari_kern_u4)((dpari_kern_i4)exponent > 0x38800000);
+    const dpari_kern_u4 above = (exponent - 0x38800000u) & normal;
+    const dpari_kern_u4 shifter = above + 0x3f000000u;
+    const dpari_kern_u4 sum = (dpari_kern_u4)((dpari_kern_f4)size + (dpari_kern_f4)shifter);
+    return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
+}
+
+/* The same for what may be larger, infinite or NaN. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu;
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)size > 0x7f800000);
+    const dpari_kern_u4 over = (dpari_kern_u4)((dpari_kern_i4)size > 0x477fffff);
+    const dpari_kern_u4 top = (((x >> 16) & 0x8000u & ~nan) | (nan & 0x200u)) + 0x7c00u;
+    return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
+}
+
+/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
+{
+    return x + 0x7fffu + ((x >> 16) & 1u);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)(x & 0x7fffffffu) > 0x7f800000);
+    return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
+}
+
+/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
+ * matter which half comes first in memory. */
+DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
+                                        dpari_kern_u4 *high)
+{
+    if (type == DPAR_BF16) {
+        *low = raw << 16;
+        *high = raw & 0xffff0000u;
+    } else {
+        *low = dpari_kern_widen_f16(raw << 16);
+        *high = dpari_kern_widen_f16(raw);
+    }
+}
+
+/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
+                                                  int32_t type)
+{
+    if (type == DPAR_BF16) {
+        const dpari_kern_f4 sum = (dpari_kern_f4)low + (dpari_kern_f4)high;
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            low = dpari_kern_narrow_any_bf16(low);
+            high = dpari_kern_narrow_any_bf16(high);
+        } else {
+            low = dpari_kern_narrow_bf16(low);
+            high = dpari_kern_narrow_bf16(high);
+        }
+        return (low >> 16) | (high & 0xffff0000u);
+    }
+    if (dpari_kern_some((dpari_kern_u4)((dpari_kern_i4)(low & 0x7fffffffu) > 0x477fffff) |
+                        (dpari_kern_u4)((dpari_kern_i4)(high & 0x7fffffffu) > 0x477fffff))) {
+        return dpari_kern_narrow_any_f16(low) | (dpari_kern_narrow_any_f16(high) << 16);
+    }
+    return dpari_kern_narrow_f16(low) | (dpari_kern_narrow_f16(high) << 16);
+}
+
+DPARI_KERN_INLINE int dpari_kern_is16(int32_t type)
+{
+    return type == DPAR_BF16 || type == DPAR_F16;
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_f16(dpari_kern_u4 x)
+{
+    return dpari_kern_widen_f16(dpari_kern_narrow_any_f16(x) << 16);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_bf16(x) & 0xffff0000u;
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_any_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_any_bf16(x) & 0xffff0000u;
+}
+
+/* f32 to those that the type on the wire has. The sum of four is NaN if one is. */
+DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x, int32_t wire)
+{
+    if (wire == DPAR_BF16) {
+        const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
+                                  ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            x->v[0] = dpari_kern_round_any_bf16(x->v[0]);
+            x->v[1] = dpari_kern_round_any_bf16(x->v[1]);
+            x->v[2] = dpari_kern_round_any_bf16(x->v[2]);
+            x->v[3] = dpari_kern_round_any_bf16(x->v[3]);
+        } else {
+            x->v[0] = dpari_kern_round_bf16(x->v[0]);
+            x->v[1] = dpari_kern_round_bf16(x->v[1]);
+            x->v[2] = dpari_kern_round_bf16(x->v[2]);
+            x->v[3] = dpari_kern_round_bf16(x->v[3]);
+        }
+    } else {
+        x->v[0] = dpari_kern_round_f16(x->v[0]);
+        x->v[1] = dpari_kern_round_f16(x->v[1]);
+        x->v[2] = dpari_kern_round_f16(x->v[2]);
+        x->v[3] = dpari_kern_round_f16(x->v[3]);
+    }
+}
+
+/* Elements of memory as what they are accumulated in. */
+DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
+{
+    if (dpari_kern_is16(type)) {
+        dpari_kern_widen(dpari_kern_get(from), type, &x->v[0], &x->v[1]);
+        dpari_kern_widen(dpari_kern_get(from + 16), type, &x->v[2], &x->v[3]);
+    } else {
+        x->v[0] = dpari_kern_get(from);
+        x->v[1] = dpari_kern_get(from + 16);
+        x->v[2] = dpari_kern_get(from + 32);
+        x->v[3] = dpari_kern_get(from + 48);
+        if (type >= DPAR_TYPES) {
+            dpari_kern_round(x, dpari_kern_wire(type));
+        }
+    }
+}
+
+/* x + y of floats. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_plus(dpari_kern_u4 x, dpari_kern_u4 y, int32_t type)
+{
+    return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x + (dpari_kern_d2)y)
+                            : (dpari_kern_u4)((dpari_kern_f4)x + (dpari_kern_f4)y);
+}
+
+DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
+{
+    x->v[0] = dpari_kern_plus(x->v[0], y->v[0], type);
+    x->v[1] = dpari_kern_plus(x->v[1], y->v[1], type);
+    x->v[2] = dpari_kern_plus(x->v[2], y->v[2], type);
+    x->v[3] = dpari_kern_plus(x->v[3], y->v[3], type);
+}
+
+/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
+ * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
+ * overflow make it NaN, no element changes. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
+{
+    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
+                           dpari_kern_all(0x7fc00000u), x);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f64(dpari_kern_u4 x)
+{
+    const dpari_kern_u2 quiet = {UINT64_C(0x7ff8) << 48, UINT64_C(0x7ff8) << 48};
+    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_d2)x != (dpari_kern_d2)x),
+                           (dpari_kern_u4)quiet, x);
+}
+
+DPARI_KERN_INLINE void dpari_kern_one_nan_f32(dpari_kern_quad *x)
+{
+    const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
+                              ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        x->v[0] = dpari_kern_quiet_f32(x->v[0]);
+        x->v[1] = dpari_kern_quiet_f32(x->v[1]);
+        x->v[2] = dpari_kern_quiet_f32(x->v[2]);
+        x->v[3] = dpari_kern_quiet_f32(x->v[3]);
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
+{
+    const dpari_kern_d2 sum = ((dpari_kern_d2)x->v[0] + (dpari_kern_d2)x->v[1]) +
+                              ((dpari_kern_d2)x->v[2] + (dpari_kern_d2)x->v[3]);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        x->v[0] = dpari_kern_quiet_f64(x->v[0]);
+        x->v[1] = dpari_kern_quiet_f64(x->v[1]);
+        x->v[2] = dpari_kern_quiet_f64(x->v[2]);
+        x->v[3] = dpari_kern_quiet_f64(x->v[3]);
+    }
+}
+
+/* x / n and x n of floats. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_over(dpari_kern_u4 x, int32_t type, int32_t n)
+{
+    const float nf = (float)n;
+    const double nd = n;
+    const dpari_kern_f4 f = {nf, nf, nf, nf};
+    const dpari_kern_d2 d = {nd, nd};
+    return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x / d)
+                            : (dpari_kern_u4)((dpari_kern_f4)x / f);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_times(dpari_kern_u4 x, float n)
+{
+    const dpari_kern_f4 f = {n, n, n, n};
+    return (dpari_kern_u4)((dpari_kern_f4)x * f);
+}
+
+/* 16 bytes past the cache; `to` is aligned to 16. */
+DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
+{
+#if !DPARI_KERN_STREAM
+    __builtin_memcpy(to, &v, 16);
+#elif defined(__clang__)
+    __builtin_nontemporal_store(v, (dpari_kern_u4 *)(void *)to);
+#else
+    __builtin_ia32_movntps((float *)(void *)to, (dpari_kern_f4)v);
+#endif
+}
+
+/* Stores past the cache are ordered with nothing until a fence. */
+static void dpari_kern_fence(void)
+{
+#if DPARI_KERN_STREAM
+    __asm__ __volatile__("sfence" : : : "memory");
+#endif
+}
+
+DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad *x, int32_t stream)
+{
+    if (stream && ((uintptr_t)to & 15) == 0) {
+        dpari_kern_past(to, x->v[0]);
+        dpari_kern_past(to + 16, x->v[1]);
+        dpari_kern_past(to + 32, x->v[2]);
+        dpari_kern_past(to + 48, x->v[3]);
+    } else {
+        __builtin_memcpy(to, &x->v[0], 16);
+        __builtin_memcpy(to + 16, &x->v[1], 16);
+        __builtin_memcpy(to + 32, &x->v[2], 16);
+        __builtin_memcpy(to + 48, &x->v[3], 16);
+    }
+}
+
+/* The address may lie behind the array: an address asked for ahead never faults, and as a number
+ * it is no pointer out of bounds. */
+DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
+{
+    __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
+}
+
+/* Do conversions take longer than all else? */
+DPARI_KERN_INLINE int dpari_kern_converts(int32_t type)
+{
+    return type == DPAR_F16 || type == DPARI_KERN_THROUGH(DPAR_F16);
+}
+
+/* From accumulators to what is stored; x / divide_by, unless that is 0, and x times. */
+DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
+                                         float times)
+{
+    if (divide_by > 0) {
+        x->v[0] = dpari_kern_over(x->v[0], type, divide_by);
+        x->v[1] = dpari_kern_over(x->v[1], type, divide_by);
+        x->v[2] = dpari_kern_over(x->v[2], type, divide_by);
+        x->v[3] = dpari_kern_over(x->v[3], type, divide_by);
+    }
+    if (dpari_kern_converts(type)) {
+        x->v[0] = dpari_kern_times(x->v[0], times);
+        x->v[1] = dpari_kern_times(x->v[1], times);
+        x->v[2] = dpari_kern_times(x->v[2], times);
+        x->v[3] = dpari_kern_times(x->v[3], times);
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_one_nan_f32(x);
+    } else if (type == DPAR_F64) {
+        dpari_kern_one_nan_f64(x);
+    } else if (type >= DPAR_TYPES) {
+        dpari_kern_round(x, dpari_kern_wire(type));
+    } else if (dpari_kern_is16(type)) {
+        x->v[0] = dpari_kern_narrow(x->v[0], x->v[1], type);
+        x->v[1] = dpari_kern_narrow(x->v[2], x->v[3], type);
+    }
+}
+
+DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
+{
+    const unsigned char *from = (const unsigned char *)in + at;
+    dpari_kern_ahead(from);
+    return from;
+}
+
+/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
+ * constant. Of 16-bit elements a line is two quads: more that a core can work on at once. */
+DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
+                                      int32_t ins, const dpari_kern_job *job, int32_t type)
+{
+    const int32_t average = job->op == DPAR_AVG, stream = job->stream;
+    const int32_t two = dpari_kern_is16(type);
+    /* by a power of two a product is the same; one without a branch keeps sums in registers */
+    const int32_t product = dpari_kern_converts(type) && (ins & (ins - 1)) == 0;
+    const int32_t divide_by = average && !product ? ins : 0;
+    const float times = average && product ? 1 / (float)ins : 1;
+    const int64_t end = job->end;
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < end; at += DPARI_KERN_LINE) {
+        const unsigned char *from = dpari_kern_at(in[0], at);
+        dpari_kern_quad x, high, y;
+        dpari_kern_load(&x, from, type);
+        if (two) {
+            dpari_kern_load(&high, from + 32, type);
+        }
+        for (i = 1; i < ins; i++) {
+            from = dpari_kern_at(in[i], at);
+            dpari_kern_load(&y, from, type);
+            dpari_kern_add(&x, &y, type);
+            if (two) {
+                dpari_kern_load(&y, from + 32, type);
+                dpari_kern_add(&high, &y, type);
+            }
+        }
+        dpari_kern_finish(&x, type, divide_by, times);
+        if (two) {
+            dpari_kern_finish(&high, type, divide_by, times);
+            x.v[2] = high.v[0];
+            x.v[3] = high.v[1];
+        }
+        dpari_kern_store((unsigned char *)out[0] + at, &x, stream);
+        for (i = 1; i < outs; i++) {
+            dpari_kern_store((unsigned char *)out[i] + at, &x, stream);
+        }
+    }
+}
+
+/* ---- any type and operation, block by block: one loop for each ---- */
+
+enum { DPARI_KERN_BLOCK = 32 }; /* vectors: few enough to stay in the first cache */
+
+/* The n vectors of accumulators of memory at `from`: at `room`, or where they lie. */
+static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
+                                                int32_t n, int32_t type)
+{
+    int32_t k;
+    if (type == DPAR_BF16) {
+        for (k = 0; k < n; k += 2) {
+            dpari_kern_widen(dpari_kern_get(from + 8 * k), DPAR_BF16, &room[k], &room[k + 1]);
+        }
+    } else if (type == DPAR_F16) {
+        for (k = 0; k < n; k += 2) {
+            dpari_kern_widen(dpari_kern_get(from + 8 * k), DPAR_F16, &room[k], &room[k + 1]);
+        }
+    } else if (type == DPARI_KERN_THROUGH(DPAR_BF16)) {
+        for (k = 0; k < n; k++) {
+            room[k] = dpari_kern_round_any_bf16(dpari_kern_get(from + 16 * k));
+        }
+    } else if (type == DPARI_KERN_THROUGH(DPAR_F16)) {
+        for (k = 0; k < n; k++) {
+            room[k] = dpari_kern_round_f16(dpari_kern_get(from + 16 * k));
+        }
+    } else {
+        return from;
+    }
+    return (const unsigned char *)room;
+}
+
+/* to = x op y, n vectors; `to` may be x. Of each vector s is that of x, t that of y. */
+#define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
+    for (k = 0; k < n; k++) {                                                                      \
+        const TYPE s = (TYPE)dpari_kern_get(x + 16 * k), t = (TYPE)dpari_kern_get(y + 16 * k);     \
+        to[k] = (dpari_kern_u4)(RESULT);                                                           \
+    }
+
+static void dpari_kern_add_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
+                               int32_t n, int32_t type)
+{
+    int32_t k;
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s + t) break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s + t) break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s + t) break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s + t) break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s + t) break;
+    }
+}
+
+static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
+                                    const unsigned char *y, int32_t n, int32_t type)
+{
+    int32_t k;
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s * t) break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s * t) break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s * t) break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s * t) break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s * t) break;
+    }
+}
+
+/* s where `above` is greater than `below` (x and y, or y and x), else t; of floats also where s is
+ * NaN, which no integer is. */
+#define DPARI_KERN_BEYOND(TYPE)                                                                    \
+    DPARI_KERN_EACH(TYPE, dpari_kern_pick((dpari_kern_u4)((TYPE)dpari_kern_get(above + 16 * k) >   \
+                                                          (TYPE)dpari_kern_get(below + 16 * k)) |  \
+                                              (dpari_kern_u4)(s != s),                             \
+                                          (dpari_kern_u4)s, (dpari_kern_u4)t))
+
+static void dpari_kern_choose_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
+                                  int32_t n, int32_t type, int32_t op)
+{
+    const unsigned char *above = op == DPAR_MAX ? x : y, *below = op == DPAR_MAX ? y : x;
+    int32_t k;
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_BEYOND(dpari_kern_d2) break;
+    case DPAR_I8: DPARI_KERN_BEYOND(dpari_kern_i16) break;
+    case DPAR_U8: DPARI_KERN_BEYOND(dpari_kern_u16) break;
+    case DPAR_I32: DPARI_KERN_BEYOND(dpari_kern_i4) break;
+    case DPAR_U32: DPARI_KERN_BEYOND(dpari_kern_u4) break;
+    case DPAR_I64: DPARI_KERN_BEYOND(dpari_kern_i2) break;
+    case DPAR_U64: DPARI_KERN_BEYOND(dpari_kern_u2) break;
+    default: DPARI_KERN_BEYOND(dpari_kern_f4) break;
+    }
+}
+
+static void dpari_kern_meet_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
+                                int32_t n, int32_t type, int32_t op)
+{
+    switch (op) {
+    case DPAR_PRODUCT: dpari_kern_multiply_any(to, x, y, n, type); break;
+    case DPAR_MAX:
+    case DPAR_MIN: dpari_kern_choose_any(to, x, y, n, type, op); break;
+    default: dpari_kern_add_any(to, x, y, n, type); break;
+    }
+}
+
+/* x = x / by. Integers by elements: compilers have no better way. by >= 1, so that nothing
+ * overflows; it may pass what 8 bits hold. */
+static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int32_t by)
+{
+    const int32_t width = dpar_type_bytes(type);
+    unsigned char *at = (unsigned char *)x;
+    int32_t k;
+    int8_t i8;
+    int32_t i32;
+    uint32_t u32;
+    int64_t i64;
+    uint64_t u64;
+    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
+        for (k = 0; k < n; k++) {
+            x[k] = dpari_kern_over(x[k], type, by);
+        }
+        return;
+    }
+    for (k = 0; k < 16 * n; k += width, at += width) {
+        switch (type) {
+        case DPAR_I8:
+            __builtin_memcpy(&i8, at, 1);
+            i8 = (int8_t)(i8 / by);
+            __builtin_memcpy(at, &i8, 1);
+            break;
+        case DPAR_U8: *at = (unsigned char)(*at / by); break;
+        case DPAR_I32:
+            __builtin_memcpy(&i32, at, 4);
+            i32 /= by;
+            __builtin_memcpy(at, &i32, 4);
+            break;
+        case DPAR_U32:
+            __builtin_memcpy(&u32, at, 4);
+            u32 /= (uint32_t)by;
+            __builtin_memcpy(at, &u32, 4);
+            break;
+        case DPAR_I64:
+            __builtin_memcpy(&i64, at, 8);
+            i64 /= by;
+            __builtin_memcpy(at, &i64, 8);
+            break;
+        default:
+            __builtin_memcpy(&u64, at, 8);
+            u64 /= (uint64_t)by;
+            __builtin_memcpy(at, &u64, 8);
+            break;
+        }
+    }
+}
+
+/* From accumulators to what is stored. */
+static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
+{
+    int32_t k;
+    switch (type) {
+    case DPAR_F64:
+        for (k = 0; k < n; k++) {
+            x[k] = dpari_kern_quiet_f64(x[k]);
+        }
+        break;
+    case DPAR_F32:
+        for (k = 0; k < n; k++) {
+            x[k] = dpari_kern_quiet_f32(x[k]);
+        }
+        break;
+    case DPAR_BF16:
+        for (k = 0; k < n; k += 2) {
+            x[k / 2] = dpari_kern_narrow(x[k], x[k + 1], DPAR_BF16);
+        }
+        break;
+    case DPAR_F16:
+        for (k = 0; k < n; k += 2) {
+            x[k / 2] = dpari_kern_narrow(x[k], x[k + 1], DPAR_F16);
+        }
+        break;
+    default:
+        if (type >= DPAR_TYPES) {
+            (void)dpari_kern_load_any(x, (const unsigned char *)x, n, type);
+        }
+        break;
+    }
+}
+
+static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int64_t bytes,
+                                 int32_t stream)
+{
+    int64_t at = 0;
+    if (stream && ((uintptr_t)to & 15) == 0) {
+        for (; bytes - at >= 16; at += 16) {
+            dpari_kern_past(to + at, x[at / 16]);
+        }
+    }
+    __builtin_memcpy(to + at, (const unsigned char *)x + at, (size_t)(bytes - at));
+}
+
+/* Bytes [at, end) of the arrays. */
+DPARI_APART void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
+{
+    const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
+    dpari_kern_u4 x[DPARI_KERN_BLOCK], y[DPARI_KERN_BLOCK], spare[2][DPARI_KERN_BLOCK];
+    int64_t bytes, ask;
+    int32_t i;
+    for (; at < end; at += bytes) {
+        const unsigned char *sum = NULL;
+        int32_t n;
+        bytes = dpari_least(end - at, 16 * DPARI_KERN_BLOCK / wide);
+        n = wide * (int32_t)((bytes + 15) / 16);
+        for (i = 0; i < job->ins; i++) {
+            const unsigned char *from = (const unsigned char *)job->in[i] + at;
+            for (ask = 0; ask < bytes; ask += DPARI_KERN_LINE) {
+                dpari_kern_ahead(from + ask);
+            }
+            if (bytes % 16 != 0) {
+                spare[i > 0][bytes / 16] = dpari_kern_all(0);
+                from = (const unsigned char *)__builtin_memcpy(spare[i > 0], from, (size_t)bytes);
+            }
+            from = dpari_kern_load_any(i == 0 ? x : y, from, n, job->type);
+            if (i > 0) {
+                dpari_kern_meet_any(x, sum, from, n, job->type, job->op);
+                from = (const unsigned char *)x;
+            }
+            sum = from;
+        }
+        if (job->ins == 1 && sum != (const unsigned char *)x) {
+            __builtin_memcpy(x, sum, (size_t)(16 * n));
+        }
+        if (job->op == DPAR_AVG) {
+            dpari_kern_divide_any(x, n, job->type, job->ins);
+        }
+        dpari_kern_finish_any(x, n, job->type);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_store_any((unsigned char *)job->out[i] + at, x, bytes, job->stream);
+        }
+    }
+}
+
+/* ---- sums of gradients: what training waits for ---- */
+
+DPARI_KERN_INLINE void dpari_kern_sum_many(const dpari_kern_job *job, int32_t type)
+{
+    dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);
+}
+
+/* Of two ranks on one node, whose pointers stay in registers. */
+DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t outs, int32_t type)
+{
+    const void *in[2];
+    void *out[2];
+    in[0] = job->in[0];
+    in[1] = job->in[1];
+    out[0] = job->out[0];
+    out[1] = job->out[job->outs - 1];
+    dpari_kern_sum(out, outs, in, 2, job, type);
+}
+
+/* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
+ * numbers (without, 26 % longer in the first cache), of bf16 that of inputs (10 %), of f16 none. */
+DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
+{
+    if (job->ins != 2 || job->outs > 2) {
+        dpari_kern_sum_many(job, DPAR_F32);
+    } else if (job->outs == 2) {
+        dpari_kern_sum_two(job, 2, DPAR_F32);
+    } else {
+        dpari_kern_sum_two(job, 1, DPAR_F32);
+    }
+}
+
+DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
+{
+    if (job->ins != 2 || job->outs > 2) {
+        dpari_kern_sum_many(job, DPAR_F64);
+    } else if (job->outs == 2) {
+        dpari_kern_sum_two(job, 2, DPAR_F64);
+    } else {
+        dpari_kern_sum_two(job, 1, DPAR_F64);
+    }
+}
+
+DPARI_APART void dpari_kern_sum_bf16(const dpari_kern_job *job)
+{
+    if (job->ins != 2 || job->outs > 2) {
+        dpari_kern_sum_many(job, DPAR_BF16);
+    } else {
+        dpari_kern_sum_two(job, job->outs, DPAR_BF16);
+    }
+}
+
+DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
+{
+    if (job->ins != 2 || job->outs > 2) {
+        dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_BF16));
+    } else {
+        dpari_kern_sum_two(job, job->outs, DPARI_KERN_THROUGH(DPAR_BF16));
+    }
+}
+
+DPARI_APART void dpari_kern_sum_f16(const dpari_kern_job *job)
+{
+    dpari_kern_sum_many(job, DPAR_F16);
+}
+
+DPARI_APART void dpari_kern_sum_through_f16(const dpari_kern_job *job)
+{
+    dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_F16));
+}
+
+static void dpari_kern_whole(const dpari_kern_job *job)
+{
+    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
+    case DPAR_F32: dpari_kern_sum_f32(job); break;
+    case DPAR_F64: dpari_kern_sum_f64(job); break;
+    case DPAR_F16: dpari_kern_sum_f16(job); break;
+    case DPAR_BF16: dpari_kern_sum_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_BF16): dpari_kern_sum_through_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_F16): dpari_kern_sum_through_f16(job); break;
+    default: dpari_kern_any(job, job->at, job->end); break;
+    }
+}
+
+/* Lines begin where those of the first destination do, if there are several. */
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
+    job->at = job->bytes < 512 || past == 0 ? 0 : DPARI_KERN_LINE - (int64_t)past;
+    job->end = job->bytes - (job->bytes - job->at) % DPARI_KERN_LINE;
+    if (job->at > 0) {
+        dpari_kern_any(job, 0, job->at);
+    }
+    if (job->at < job->end) {
+        dpari_kern_whole(job);
+    }
+    if (job->end < job->bytes) {
+        dpari_kern_any(job, job->end, job->bytes);
+    }
+    if (job->stream) {
+        dpari_kern_fence();
+    }
+}
+
+#else /* by elements */
+
+/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
+{
+    uint8_t a = 0;
+    uint16_t b = 0;
+    uint32_t c = 0;
+    uint64_t d = 0;
+    switch (width) {
+    case 1: dpari_kern_move(&a, from, 1); return a;
+    case 2: dpari_kern_move(&b, from, 2); return b;
+    case 4: dpari_kern_move(&c, from, 4); return c;
+    default: dpari_kern_move(&d, from, 8); return d;
+    }
+}
+
+static void dpari_kern_put(unsigned char *to, uint64_t bits, int32_t width)
+{
+    const uint8_t a = (uint8_t)(bits & 0xff);
+    const uint16_t b = (uint16_t)(bits & 0xffff);
+    const uint32_t c = (uint32_t)(bits & 0xffffffffu);
+    switch (width) {
+    case 1: dpari_kern_move(to, &a, 1); break;
+    case 2: dpari_kern_move(to, &b, 2); break;
+    case 4: dpari_kern_move(to, &c, 4); break;
+    default: dpari_kern_move(to, &bits, 8); break;
+    }
+}
+
+static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
+{
+    const uint32_t h = (uint32_t)bits, sign = (h & 0x8000u) << 16;
+    uint32_t size = h & 0x7fffu, exponent = 0x38800000u;
+    if (type == DPAR_BF16) {
+        return h << 16;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x7c00u) { /* a NaN quiet, as arithmetic makes it */
+        return sign | (size << 13) | (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u);
+    }
+    if (size >= 0x400u) {
+        return sign | ((size << 13) + 0x38000000u);
+    }
+    if (size == 0) {
+        return sign;
+    }
+    while (size < 0x400u) { /* a subnormal: at most 10 times */
+        size <<= 1;
+        exponent -= 0x800000u;
+    }
+    return sign | (exponent + ((size & 0x3ffu) << 13));
+}
+
+/* `bits` shifted out, to nearest even. */
+static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
+{
+    const uint32_t half = (uint32_t)1 << (bits - 1);
+    return (x + half - 1 + ((x >> bits) & 1u)) >> bits;
+}
+
+static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
+{
+    const uint32_t x = (uint32_t)bits, sign = (x >> 16) & 0x8000u, size = x & 0x7fffffffu;
+    const uint32_t exponent = size >> 23;
+    if (type == DPAR_BF16) {
+        return size > 0x7f800000u ? 0x7fc0u : dpari_kern_shift(x, 16);
+    }
+    if (type == DPAR_F32) {
+        return size > 0x7f800000u ? 0x7fc00000u : x;
+    }
+    if (type == DPAR_F64) {
+        return (bits & INT64_MAX) > UINT64_C(0x7ff) << 52 ? UINT64_C(0x7ff8) << 48 : bits;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+        return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
+    }
+    if (exponent >= 113) {
+        return sign | dpari_kern_shift(size - 0x38000000u, 13);
+    }
+    if (exponent < 102) { /* below half the smallest */
+        return sign;
+    }
+    return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
+}
+
+/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
+ * twice). */
+static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
+{
+    uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
+    float a, b;
+    volatile float r;
+    dpari_kern_move(&a, &xs, 4);
+    dpari_kern_move(&b, &ys, 4);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&xs, &a, 4);
+    return xs;
+}
+
+static uint64_t dpari_kern_meet_f64(uint64_t x, uint64_t y, int32_t op)
+{
+    double a, b;
+    volatile double r;
+    dpari_kern_move(&a, &x, 8);
+    dpari_kern_move(&b, &y, 8);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&x, &a, 8);
+    return x;
+}
+
+static int dpari_kern_signed(int32_t type)
+{
+    return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
+}
+
+/* The integer whose low bits these are, its sign drawn out. */
+static int64_t dpari_kern_int(uint64_t bits, int32_t type)
+{
+    const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
+    const uint64_t size = bits & (sign - 1);
+    return (bits & sign) != 0 ? -(int64_t)(sign - 1 - size) - 1 : (int64_t)size;
+}
+
+static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    const int is_signed = dpari_kern_signed(type);
+    const int more = is_signed ? dpari_kern_int(x, type) > dpari_kern_int(y, type) : x > y;
+    switch (op) {
+    case DPAR_PRODUCT: return x * y;
+    case DPAR_MAX: return more ? x : y;
+    case DPAR_MIN: return more ? y : x;
+    case DPAR_AVG: return is_signed ? (uint64_t)(dpari_kern_int(x, type) / (int64_t)y) : x / y;
+    default: return x + y;
+    }
+}
+
+/* Accumulators x op y; AVG divides x by the number y. */
+static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    switch (type) {
+    case DPAR_F64: return dpari_kern_meet_f64(x, y, op);
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return dpari_kern_meet_f32(x, y, op);
+    default: return dpari_kern_meet_int(x, y, type, op);
+    }
+}
+
+/* The number of ranks as an accumulator. */
+static uint64_t dpari_kern_number(int32_t n, int32_t type)
+{
+    const float f = (float)n;
+    const double d = n;
+    uint32_t f_bits;
+    uint64_t d_bits;
+    dpari_kern_move(&f_bits, &f, 4);
+    dpari_kern_move(&d_bits, &d, 8);
+    switch (type) {
+    case DPAR_F64: return d_bits;
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return f_bits;
+    default: return (uint64_t)n;
+    }
+}
+
+/* As the type on the wire has it. */
+static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
+{
+    return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
+}
+
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const int32_t type = dpari_kern_stored(job->type), wire = dpari_kern_wire(job->type);
+    const int32_t width = dpar_type_bytes(type);
+    const int32_t op = job->op == DPAR_AVG ? DPAR_SUM : job->op;
+    const uint64_t all = UINT64_MAX >> (64 - 8 * (width == 2 ? 4 : width));
+    int64_t at;
+    int32_t i;
+    for (at = 0; at < job->bytes; at += width) {
+        uint64_t x =
+            dpari_kern_widen(dpari_kern_get((const unsigned char *)job->in[0] + at, width), type);
+        x = dpari_kern_round(x, wire, type);
+        for (i = 1; i < job->ins; i++) {
+            const unsigned char *from = (const unsigned char *)job->in[i] + at;
+            uint64_t y = dpari_kern_widen(dpari_kern_get(from, width), type);
+            x = dpari_kern_meet(x, dpari_kern_round(y, wire, type), type, op) & all;
+        }
+        if (job->op == DPAR_AVG && job->ins > 1) {
+            x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
+        }
+        x = dpari_kern_narrow(dpari_kern_round(x, wire, type), type);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_put((unsigned char *)job->out[i] + at, x, width);
+        }
+    }
+}
+
+#endif /* DPARI_KERN_VECTOR */
+
+#if DPARI_KERN_STREAM
+/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
+{
+    const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
+    int64_t at;
+    dpari_kern_move(to, from, head);
+    for (at = head; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_quad x;
+        dpari_kern_ahead(from + at);
+        dpari_kern_load(&x, from + at, DPAR_U8);
+        dpari_kern_store(to + at, &x, 1);
+    }
+    dpari_kern_move(to + at, from + at, bytes - at);
+    dpari_kern_fence();
+}
+#endif
+
+DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+{
+    if (bytes <= 0 || to == from) {
+        return;
+    }
+#if DPARI_KERN_STREAM
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        dpari_kern_copy_past((unsigned char *)to, (const unsigned char *)from, bytes);
+        return;
+    }
+#endif
+    (void)stream;
+    dpari_kern_move(to, from, bytes);
+}
+
+#if DPARI_KERN_VECTOR
+DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
+    const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
+    /* to the second level: more lines can be under way to it than to the first */
+    __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
+    __builtin_memcpy(to, &a, 16);
+    __builtin_memcpy(to + 16, &b, 16);
+    __builtin_memcpy(to + 32, &c, 16);
+    __builtin_memcpy(to + 48, &d, 16);
+}
+#endif
+
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+}
+
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+        dpari_kern_fetch_line((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+    dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
+}
+
+DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    const int64_t ahead = dpari_least(bytes, DPARI_KERN_FAR_AHEAD);
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        at = (int64_t)((0 - (uintptr_t)t) & (DPARI_KERN_LINE - 1));
+        dpari_kern_move(t, f, at);
+    }
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        const int64_t then = at + ahead;
+        const uintptr_t of = (uintptr_t)(then < bytes ? from : next);
+        dpari_kern_quad x;
+        __builtin_prefetch((const void *)(of + (uintptr_t)(then < bytes ? then : then - bytes)), 0,
+                           2);
+        dpari_kern_load(&x, f + at, DPAR_U8);
+        dpari_kern_store(t + at, &x, stream);
+    }
+#else
+    (void)next;
+    (void)stream;
+#endif
+    dpari_kern_move(t + at, f + at, bytes - at);
+}
+
+DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
+{
+#if DPARI_KERN_VECTOR
+    if (stream) {
+        dpari_kern_fence();
+    }
+#else
+    (void)stream;
+#endif
+}
+
+DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes)
+{
+#if DPARI_KERN_VECTOR
+    const int64_t end = dpari_least(bytes, 4096);
+    int64_t i;
+    for (i = 0; i < end; i += DPARI_KERN_LINE) {
+        __builtin_prefetch((const unsigned char *)at + i, 0, 2);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+#if DPARI_KERN_VECTOR
+/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                               int32_t average)
+{
+    float x, y;
+    uint32_t quiet = 0x7fc00000u;
+    __builtin_memcpy(&x, in[0], 4);
+    for (int32_t i = 1; i < ins; i++) {
+        __builtin_memcpy(&y, in[i], 4);
+        x += y;
+    }
+    x = average ? x / (float)ins : x;
+    if (x != x) {
+        __builtin_memcpy(&x, &quiet, 4);
+    }
+    for (int32_t i = 0; i < outs; i++) {
+        __builtin_memcpy(out[i], &x, 4);
+    }
+}
+#endif
+
+/* One input to many outputs, its bytes: by pieces that stay near until all have them. */
+static void dpari_kern_spread(const dpari_kern_job *job)
+{
+    const int64_t piece = 16384;
+    int64_t at;
+    int32_t i;
+    for (at = 0; at < job->bytes; at += piece) {
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_copy((unsigned char *)job->out[i] + at,
+                            (const unsigned char *)job->in[0] + at,
+                            dpari_least(piece, job->bytes - at), job->stream);
+        }
+    }
+}
+
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream)
+{
+    dpari_kern_job job;
+#if DPARI_KERN_VECTOR
+    if (count == 1 && ins > 1 && type == DPAR_F32 && (op == DPAR_SUM || op == DPAR_AVG)) {
+        dpari_kern_one_f32(out, outs, in, ins, op == DPAR_AVG);
+        return;
+    }
+#endif
+    job.out = out;
+    job.in = in;
+    job.bytes = count * dpar_type_bytes(dpari_kern_stored(type));
+    job.outs = outs;
+    job.ins = ins;
+    job.type = type;
+    job.op = op;
+    job.stream = stream;
+    if (ins > 1 || type >= DPAR_TYPES) {
+        dpari_kern_run(&job);
+    } else if (outs == 1) {
+        dpari_kern_copy(out[0], in[0], job.bytes, stream);
+    } else {
+        dpari_kern_spread(&job);
+    }
+}
+
+/* ---- other types ------------------------------------------------------------------------------
+ */
+
+#if DPARI_KERN_VECTOR
+enum { DPARI_KERN_GROUP = 16 }; /* elements: a line of f32 */
+
+/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+#if defined(__clang__)
+#define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
+    ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
+#else
+#define DPARI_KERN_WORDS(a, b, i, j, k, l) dpari_kern_words(a, b, i, j, k, l)
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_words(dpari_kern_u4 a, dpari_kern_u4 b, uint32_t i,
+                                                 uint32_t j, uint32_t k, uint32_t l)
+{
+    const dpari_kern_u4 which = {i, j, k, l};
+    return __builtin_shuffle(a, b, which);
+}
+#endif
+
+DPARI_KERN_INLINE void dpari_kern_put(unsigned char *to, dpari_kern_u4 v)
+{
+    __builtin_memcpy(to, &v, 16);
+}
+
+/* In memory the even elements of 16 bits come first: the low halves of words, or the high ones. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+enum { DPARI_KERN_HIGH_FIRST = 1 };
+#else
+enum { DPARI_KERN_HIGH_FIRST = 0 };
+#endif
+
+/* Eight elements of f32 from 16 bits, and back. */
+DPARI_KERN_INLINE void dpari_kern_wide(unsigned char *to, const unsigned char *from, int32_t type)
+{
+    dpari_kern_u4 low, high, even, odd;
+    dpari_kern_widen(dpari_kern_get(from), type, &low, &high);
+    even = DPARI_KERN_HIGH_FIRST ? high : low;
+    odd = DPARI_KERN_HIGH_FIRST ? low : high;
+    dpari_kern_put(to, DPARI_KERN_WORDS(even, odd, 0, 4, 1, 5));
+    dpari_kern_put(to + 16, DPARI_KERN_WORDS(even, odd, 2, 6, 3, 7));
+}
+
+DPARI_KERN_INLINE void dpari_kern_thin(unsigned char *to, const unsigned char *from, int32_t type)
+{
+    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
+    const dpari_kern_u4 even = DPARI_KERN_WORDS(a, b, 0, 2, 4, 6);
+    const dpari_kern_u4 odd = DPARI_KERN_WORDS(a, b, 1, 3, 5, 7);
+    dpari_kern_put(to, DPARI_KERN_HIGH_FIRST ? dpari_kern_narrow(odd, even, type)
+                                             : dpari_kern_narrow(even, odd, type));
+}
+
+/* Four of f32 from f64, and back. */
+DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_d2 a = (dpari_kern_d2)dpari_kern_get(from);
+    const dpari_kern_d2 b = (dpari_kern_d2)dpari_kern_get(from + 16);
+    const dpari_kern_f4 f = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    const dpari_kern_u4 nan = (dpari_kern_u4)(f != f);
+    dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
+}
+
+DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_f4 f = (dpari_kern_f4)dpari_kern_get(from);
+    const dpari_kern_d2 a = {(double)f[0], (double)f[1]}, b = {(double)f[2], (double)f[3]};
+    dpari_kern_put(to, (dpari_kern_u4)a);
+    dpari_kern_put(to + 16, (dpari_kern_u4)b);
+}
+
+/* A group. */
+DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
+                                        const unsigned char *from, int32_t from_type)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_KERN_GROUP; i += 8) {
+        if (dpari_kern_is16(from_type)) {
+            dpari_kern_wide(to + 4 * i, from + 2 * i, from_type);
+        } else if (dpari_kern_is16(to_type)) {
+            dpari_kern_thin(to + 2 * i, from + 4 * i, to_type);
+        } else if (to_type == DPAR_F64) {
+            dpari_kern_wide_f64(to + 8 * i, from + 4 * i);
+            dpari_kern_wide_f64(to + 8 * i + 32, from + 4 * i + 16);
+        } else {
+            dpari_kern_thin_f64(to + 4 * i, from + 8 * i);
+            dpari_kern_thin_f64(to + 4 * i + 16, from + 8 * i + 32);
+        }
+    }
+}
+
+DPARI_APART void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
+                                      int32_t from_type)
+{
+    dpari_kern_group(to, to_type, from, from_type);
+}
+
+/* Whole groups; returns their elements. A loop for each pair of types. */
+#define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
+    DPARI_APART void name(unsigned char *to, const unsigned char *from, int64_t count)             \
+    {                                                                                              \
+        int64_t i;                                                                                 \
+        for (i = 0; i < count; i += DPARI_KERN_GROUP) {                                            \
+            dpari_kern_ahead(from + i * (from_bytes));                                             \
+            dpari_kern_group(to + i * (to_bytes), to_type, from + i * (from_bytes), from_type);    \
+        }                                                                                          \
+    }
+
+DPARI_KERN_GROUPS(dpari_kern_bf16_f32, DPAR_F32, 4, DPAR_BF16, 2)
+DPARI_KERN_GROUPS(dpari_kern_f16_f32, DPAR_F32, 4, DPAR_F16, 2)
+DPARI_KERN_GROUPS(dpari_kern_f32_bf16, DPAR_BF16, 2, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
+
+static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
+                              int32_t from_type, int64_t count)
+{
+    if (from_type == DPAR_BF16) {
+        dpari_kern_bf16_f32(to, from, count);
+    } else if (from_type == DPAR_F16) {
+        dpari_kern_f16_f32(to, from, count);
+    } else if (to_type == DPAR_BF16) {
+        dpari_kern_f32_bf16(to, from, count);
+    } else if (to_type == DPAR_F16) {
+        dpari_kern_f32_f16(to, from, count);
+    } else if (to_type == DPAR_F64) {
+        dpari_kern_f32_f64(to, from, count);
+    } else {
+        dpari_kern_f64_f32(to, from, count);
+    }
+}
+#else
+enum { DPARI_KERN_GROUP = 1 };
+
+/* One element. The f32 of an f64 goes through memory: there x87 rounds. */
+static void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
+                                 int32_t from_type)
+{
+    const int32_t width = dpar_type_bytes(from_type);
+    volatile float f;
+    double d;
+    uint64_t x = dpari_kern_get(from, width);
+    uint32_t bits = (uint32_t)x;
+    float value;
+    if (from_type == DPAR_F64) {
+        dpari_kern_move(&d, &x, 8);
+        f = (float)d;
+        value = f;
+        dpari_kern_move(&bits, &value, 4);
+        x = dpari_kern_narrow(bits, DPAR_F32);
+    } else if (to_type == DPAR_F64) {
+        dpari_kern_move(&value, &bits, 4);
+        d = (double)value;
+        dpari_kern_move(&x, &d, 8);
+    } else {
+        x = to_type == DPAR_F32 ? dpari_kern_widen(x, from_type) : dpari_kern_narrow(x, to_type);
+    }
+    dpari_kern_put(to, x, dpar_type_bytes(to_type));
+}
+
+static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
+                              int32_t from_type, int64_t count)
+{
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        dpari_kern_group_any(to + i * to_size, to_type, from + i * from_size, from_type);
+    }
+}
+#endif
+
+DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count)
+{
+    unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    const int64_t left = count % DPARI_KERN_GROUP, whole = count - left;
+    if (whole > 0) {
+        dpari_kern_groups((unsigned char *)to, to_type, (const unsigned char *)from, from_type,
+                          whole);
+    }
+    if (left > 0) {
+        dpari_kern_move(in, (const unsigned char *)from + whole * from_size, left * from_size);
+        dpari_kern_group_any(out, to_type, in, from_type);
+        dpari_kern_move((unsigned char *)to + whole * to_size, out, left * to_size);
+    }
+}
+
+/* ---- rows and numbers ------------------------------------------------------------------------
+ */
+
+#if DPARI_KERN_VECTOR
+/* Two of f32 at `from`, in f64: compilers see one instruction. */
+DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
+{
+    float f[2];
+    __builtin_memcpy(f, from, 8);
+    {
+        const dpari_kern_d2 d = {(double)f[0], (double)f[1]};
+        return d;
+    }
+}
+/* Four of f64 as f32, rounded. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
+{
+#if defined(__SSE2__)
+    const dpari_kern_f4 x = __builtin_ia32_cvtpd2ps(a), y = __builtin_ia32_cvtpd2ps(b);
+    return DPARI_KERN_WORDS((dpari_kern_u4)x, (dpari_kern_u4)y, 0, 1, 4, 5);
+#else
+    const dpari_kern_f4 f = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    return (dpari_kern_u4)f;
+#endif
+}
+
+/* A line of f32. */
+DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
+                                           const double *by, int32_t n, int64_t at)
+{
+    dpari_kern_d2 a = {0.0, 0.0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;
+    int32_t j;
+    for (j = 0; j < n; j++) {
+        const unsigned char *from = (const unsigned char *)row[j] + at;
+        const dpari_kern_d2 w = {by[j], by[j]};
+        a += w * dpari_kern_two(from);
+        b += w * dpari_kern_two(from + 8);
+        c += w * dpari_kern_two(from + 16);
+        d += w * dpari_kern_two(from + 24);
+        e += w * dpari_kern_two(from + 32);
+        f += w * dpari_kern_two(from + 40);
+        g += w * dpari_kern_two(from + 48);
+        h += w * dpari_kern_two(from + 56);
+    }
+    x->v[0] = dpari_kern_four(a, b);
+    x->v[1] = dpari_kern_four(c, d);
+    x->v[2] = dpari_kern_four(e, f);
+    x->v[3] = dpari_kern_four(g, h);
+}
+#endif
+
+DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream)
+{
+    int64_t e = 0;
+    int32_t j;
+#if DPARI_KERN_VECTOR
+    for (; type == DPAR_F32 && count - e >= 16; e += 16) {
+        dpari_kern_quad x;
+        for (j = 0; j < ahead; j++) {
+            __builtin_prefetch((const float *)next[j] + e, 0, 2);
+        }
+        dpari_kern_mix_line(&x, row, by, n, e * 4);
+        dpari_kern_store((unsigned char *)to + e * 4, &x, stream);
+    }
+#else
+    (void)next;
+    (void)ahead;
+    (void)stream;
+#endif
+    for (; e < count; e++) {
+        double sum = 0.0;
+        for (j = 0; j < n; j++) {
+            sum += by[j] * (type == DPAR_F32 ? (double)((const float *)row[j])[e]
+                                             : ((const double *)row[j])[e]);
+        }
+        if (type == DPAR_F32) {
+            ((float *)to)[e] = (float)sum;
+        } else {
+            ((double *)to)[e] = sum;
+        }
+    }
+}
+
+DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+{
+    int64_t i = 0;
+#if DPARI_KERN_VECTOR
+    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
+    for (; n - i >= 4; i += 4) {
+        dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
+        v *= times;
+        __builtin_memcpy((unsigned char *)to + i * 4, &v, 16);
+    }
+#endif
+    for (; i < n; i++) {
+        ((float *)to)[i] = (float)(by * (double)((const float *)x)[i]);
+    }
+}
+
+/* ---- looking for NaN and Inf ------------------------------------------------------------------
+ */
+
+/* Are all bits of its exponent set? */
+static int dpari_kern_odd(const unsigned char *at, int32_t type)
+{
+    uint64_t f64;
+    uint32_t f32;
+    uint16_t f16;
+    switch (type) {
+    case DPAR_F64: dpari_kern_move(&f64, at, 8); return (~f64 & UINT64_C(0x7ff0000000000000)) == 0;
+    case DPAR_F32: dpari_kern_move(&f32, at, 4); return (~f32 & 0x7f800000u) == 0;
+    default:
+        dpari_kern_move(&f16, at, 2);
+        return (~(uint32_t)f16 & (type == DPAR_F16 ? 0x7c00u : 0x7f80u)) == 0;
+    }
+}
+
+#if DPARI_KERN_VECTOR
+typedef uint16_t dpari_kern_u8 __attribute__((vector_size(16)));
+
+/* The bits of 8 bytes, all along a vector. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_mask(uint64_t bits)
+{
+    const dpari_kern_u2 v = {bits, bits};
+    return (dpari_kern_u4)v;
+}
+
+/* Where the exponents are `found`; the half of an f64 that has none never is. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_kern_u4 exponent,
+                                                dpari_kern_u4 found, int32_t halves)
+{
+    const dpari_kern_u4 x = dpari_kern_get(at) & exponent;
+    return halves ? (dpari_kern_u4)((dpari_kern_u8)x == (dpari_kern_u8)found)
+                  : (dpari_kern_u4)(x == found);
+}
+
+/* The first line of [0, end) with one of them, or end. */
+DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, uint64_t exponent,
+                                          uint64_t found, int32_t halves)
+{
+    const dpari_kern_u4 e = dpari_kern_mask(exponent), f = dpari_kern_mask(found);
+    int64_t at;
+    for (at = 0; at < end; at += DPARI_KERN_LINE) {
+        const unsigned char *line = in + at;
+        dpari_kern_u4 hits;
+        dpari_kern_ahead(line);
+        hits =
+            (dpari_kern_hits(line, e, f, halves) | dpari_kern_hits(line + 16, e, f, halves)) |
+            (dpari_kern_hits(line + 32, e, f, halves) | dpari_kern_hits(line + 48, e, f, halves));
+        if (dpari_kern_some(halves ? hits | hits << 16 : hits)) {
+            break;
+        }
+    }
+    return at;
+}
+#endif
+
+/* A multiple of lines: before it there is nothing to be found. */
+static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t type)
+{
+#if DPARI_KERN_VECTOR
+    const int64_t end = bytes - bytes % DPARI_KERN_LINE;
+    switch (type) {
+    case DPAR_F64:
+        return dpari_kern_seek(in, end, UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff0000000000001),
+                               0);
+    case DPAR_F32:
+        return dpari_kern_seek(in, end, UINT64_C(0x7f8000007f800000), UINT64_C(0x7f8000007f800000),
+                               0);
+    case DPAR_F16:
+        return dpari_kern_seek(in, end, UINT64_C(0x7c007c007c007c00), UINT64_C(0x7c007c007c007c00),
+                               1);
+    default:
+        return dpari_kern_seek(in, end, UINT64_C(0x7f807f807f807f80), UINT64_C(0x7f807f807f807f80),
+                               1);
+    }
+#else
+    (void)in;
+    (void)bytes;
+    (void)type;
+    return 0;
+#endif
+}
+
+DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+{
+    const int32_t each = dpar_type_bytes(type);
+    const unsigned char *at = (const unsigned char *)in;
+    int64_t i = dpari_kern_skip(at, count * each, type) / each;
+    while (i < count && !dpari_kern_odd(at + i * each, type)) {
+        i++;
+    }
+    return i;
+}
+
+/* ==== comm/strided.c ==== */
+
+/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
+ * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+enum {
+    DPARI_STRIDE_NONE,
+    DPARI_STRIDE_1,
+    DPARI_STRIDE_2,
+    DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_4,
+    DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_8,
+    DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_16,
+    DPARI_STRIDE_TWO_16,
+    DPARI_STRIDE_FOUR_16,
+    DPARI_STRIDE_LONG,
+    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32_2,
+    DPARI_STRIDE_SUM_F32_3,
+    DPARI_STRIDE_SUM_F32_4,
+    DPARI_STRIDE_SUM_F32_7,
+    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F64_2,
+    DPARI_STRIDE_SUM_F64_4,
+    DPARI_STRIDE_SUM_F64_7,
+    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+};
+
+#define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
+#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
+#define DPARI_STRIDE_NEAR_BYTES 16384
+#define DPARI_STRIDE_TURN 32     /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
+#define DPARI_STRIDE_LINE 64
+#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
+#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
+#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
+#define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_FULL 8    /* elements from which a row is combined as one: measured, EPYC */
+#define DPARI_STRIDE_SOME 512  /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+#define DPARI_STRIDE_WITHIN 512    /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_PAGE 4096
+#define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
+
+/* x87 rounds when it stores, not when it adds. */
+#if defined(__i386__) && !defined(__SSE2_MATH__)
+#define DPARI_STRIDE_ADDS 0
+#else
+#define DPARI_STRIDE_ADDS 1
+#endif
+
+#if defined(__GNUC__)
+#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
+#else
+#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
+#define DPARI_STRIDE_INLINE static
+#define DPARI_STRIDE_ALIGNED
+#endif
+
+#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
+#define DPARI_STRIDE_VECTOR 1
+#else
+#define DPARI_STRIDE_VECTOR 0
+#endif
+
+/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+#if DPARI_STRIDE_VECTOR && defined(__x86_64__)
+#define DPARI_STRIDE_WIDE 1
+#define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
+#else
+#define DPARI_STRIDE_WIDE 0
+#endif
+
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
+    int64_t run; /* bytes */
+    int zeroes;
+} dpari_stride_rows;
+
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
+ */
+typedef struct dpari_stride_pair dpari_stride_pair;
+typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
+struct dpari_stride_pair {
+    dpari_stride_rows a;
+    int64_t to_b, from_b, zero_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for: */
+    int64_t soon;  /* so many runs of a row do; */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
+    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+};
+
+static unsigned char *dpari_stride_writable(const unsigned char *at)
+{
+    return (unsigned char *)(uintptr_t)at;
+}
+
+/* ---- asking for lines ---- */
+
+DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
+static void dpari_stride_ask_to_read(const unsigned char *f)
+{
+#if defined(__GNUC__)
+    __builtin_prefetch(f);
+#else
+    (void)f;
+#endif
+}
+
+/* ---- one run: inlined with a constant loop ---- */
+
+/* Is it a loop of sums? */
+DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
+{
+    return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
+}
+
+/* The bytes of a piece, and how many pieces a run is moved in. */
+DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: return 1;
+    case DPARI_STRIDE_2:
+    case DPARI_STRIDE_TWO_2: return 2;
+    case DPARI_STRIDE_4:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_SUM_F32: return 4;
+    case DPARI_STRIDE_8:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_SUM_F32_2:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F64: return 8;
+    default: return 16;
+    }
+}
+
+DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_TWO_2:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_TWO_16:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F32_7:
+    case DPARI_STRIDE_SUM_F64_4: return 2;
+    case DPARI_STRIDE_FOUR_16:
+    case DPARI_STRIDE_SUM_F64_7: return 4;
+    default: return 1;
+    }
+}
+
+/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
+                                               int64_t last, int32_t width, int32_t pieces)
+{
+    unsigned char a[16], b[16], c[16], d[16];
+    dpari_stride_copy(a, f, width);
+    if (pieces > 1) {
+        dpari_stride_copy(b, f + last, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(c, f + width, width);
+        dpari_stride_copy(d, f + last - width, width);
+    }
+    dpari_stride_copy(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_copy(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(t + width, c, width);
+        dpari_stride_copy(t + last - width, d, width);
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, int32_t width,
+                                               int32_t pieces)
+{
+    const unsigned char zero[16] = {0};
+    dpari_stride_copy(z, zero, width);
+    if (pieces > 1) {
+        dpari_stride_copy(z + last, zero, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(z + width, zero, width);
+        dpari_stride_copy(z + last - width, zero, width);
+    }
+}
+
+/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    float x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_sum_f64(unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    double x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+#if DPARI_STRIDE_VECTOR
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
+{
+    dpari_stride_u2 v = {0, 0};
+    if (bytes == 8) {
+        uint64_t x;
+        dpari_stride_copy(&x, from, 8);
+        v[0] = x;
+    } else {
+        dpari_stride_copy(&v, from, 16);
+    }
+    return v;
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_put(unsigned char *to, dpari_stride_u2 v, int32_t bytes)
+{
+    dpari_stride_copy(to, &v, bytes);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_plus(dpari_stride_u2 x, dpari_stride_u2 y,
+                                                      int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x + (dpari_stride_d2)y)
+               : (dpari_stride_u2)((dpari_stride_f4)x + (dpari_stride_f4)y);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x != (dpari_stride_d2)x)
+               : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
+}
+
+/* Seldom: what is behind it may be slow. */
+DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+
+/* The sum of what is at t and f. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
+                                                     int32_t bytes, int32_t f64)
+{
+    return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
+}
+
+/* One NaN for all. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
+{
+    const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
+    const dpari_stride_u2 both = {quiet, quiet}, bad = dpari_stride_nan(x, f64);
+    return (x & ~bad) | (both & bad);
+}
+
+/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
+                                              int64_t last, int32_t width, int32_t pieces,
+                                              int32_t f64)
+{
+    dpari_stride_u2 a = dpari_stride_met(t, f, width, f64), b = a, c = a, d = a, all = a;
+    if (pieces > 1) {
+        b = dpari_stride_met(t + last, f + last, width, f64);
+        all = dpari_stride_plus(a, b, f64);
+    }
+    if (pieces > 2) {
+        c = dpari_stride_met(t + width, f + width, width, f64);
+        d = dpari_stride_met(t + last - width, f + last - width, width, f64);
+        all = dpari_stride_plus(all, dpari_stride_plus(c, d, f64), f64);
+    }
+    if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+        a = dpari_stride_quiet(a, f64);
+        b = dpari_stride_quiet(b, f64);
+        c = dpari_stride_quiet(c, f64);
+        d = dpari_stride_quiet(d, f64);
+    }
+    dpari_stride_put(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_put(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_put(t + width, c, width);
+        dpari_stride_put(t + last - width, d, width);
+    }
+}
+#endif
+
+/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
+                                          unsigned char *z, int64_t last, int32_t loop, int zero)
+{
+    const int32_t width = dpari_stride_width(loop), pieces = dpari_stride_pieces(loop);
+    if (loop == DPARI_STRIDE_SUM_F32) {
+        dpari_stride_sum_f32(t, f);
+    } else if (loop == DPARI_STRIDE_SUM_F64) {
+        dpari_stride_sum_f64(t, f);
+    } else if (!dpari_stride_sums(loop)) {
+        dpari_stride_copy_run(t, f, last, width, pieces);
+    } else {
+#if DPARI_STRIDE_VECTOR
+        dpari_stride_sum_run(t, f, last, width, pieces, loop > DPARI_STRIDE_SUM_F64);
+#endif
+    }
+    if (zero) {
+        dpari_stride_zero_run(z, last, width, pieces);
+    }
+}
+
+/* ---- loops over runs ---- */
+
+/* All there are: those for two pieces, and of these those for lists; the others. */
+#define DPARI_STRIDE_LIST_COPIES(X)                                                                \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)
+#define DPARI_STRIDE_PAIR_COPIES(X)                                                                \
+    DPARI_STRIDE_LIST_COPIES(X)                                                                    \
+    X(DPARI_STRIDE_1)                                                                              \
+    X(DPARI_STRIDE_2)                                                                              \
+    X(DPARI_STRIDE_TWO_2)                                                                          \
+    X(DPARI_STRIDE_TWO_4)                                                                          \
+    X(DPARI_STRIDE_FOUR_16)
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_3)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_4)                                                                      \
+    X(DPARI_STRIDE_SUM_F64)                                                                        \
+    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_4)
+#define DPARI_STRIDE_OTHER_SUMS(X)                                                                 \
+    X(DPARI_STRIDE_SUM_F32_7)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_7)
+#elif DPARI_STRIDE_ADDS
+#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F64)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#else
+#define DPARI_STRIDE_PAIR_SUMS(X)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#endif
+
+DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_t loop, int zero)
+{
+    const int apart = dpari_stride_sums(loop);
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;
+    const int64_t zero_step = k->zero_step, last = k->run - dpari_stride_width(loop);
+    unsigned char *to = k->to, *z_row = k->zero;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--) {
+        unsigned char *t = to, *z = z_row;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--) {
+            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+            t += to_step;
+            f += from_step;
+            z += apart ? zero_step : 0;
+        }
+        to += k->to_row;
+        from += k->from_row;
+        z_row += apart ? k->zero_row : 0;
+    }
+}
+
+/* r is what all loops read of k at once. */
+DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
+                                              const dpari_stride_pair *k, int32_t loop, int zero)
+{
+    const int apart = zero && dpari_stride_sums(loop);
+    const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
+    const int64_t to_b = r->to_b, from_b = r->from_b;
+    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const unsigned char *from = r->a.from;
+    int64_t row, i;
+    for (row = k->a.rows; row > 0; row--) {
+        const int64_t soon = row > 1 ? k->soon : k->least;
+        unsigned char *t = to, *z = z_row;
+        const unsigned char *f = from;
+        for (i = 0; i < n; i++) {
+            if (i < soon) {
+                dpari_stride_ask_line(t + next);
+                dpari_stride_ask_line(t + to_b + next);
+            }
+            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+            dpari_stride_one(t + to_b, f + from_b,
+                             apart ? z + zero_b : dpari_stride_writable(f + from_b), last, loop,
+                             zero);
+            t += to_step;
+            f += from_step;
+            z += zero_step;
+        }
+        to += k->a.to_row;
+        from += k->a.from_row;
+        z_row += apart ? k->a.zero_row : 0;
+    }
+}
+
+#if DPARI_STRIDE_WIDE
+typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
+
+/* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
+ * us, 1.55 so). */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
+dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
+{
+    const int64_t last = run - 32;
+    dpari_stride_u4 a, b, c, d;
+    int64_t at = 0;
+    for (; at <= last - 96; at += 128) {
+        dpari_stride_copy(&a, f + at, 32);
+        dpari_stride_copy(&b, f + at + 32, 32);
+        dpari_stride_copy(&c, f + at + 64, 32);
+        dpari_stride_copy(&d, f + at + 96, 32);
+        dpari_stride_copy(t + at, &a, 32);
+        dpari_stride_copy(t + at + 32, &b, 32);
+        dpari_stride_copy(t + at + 64, &c, 32);
+        dpari_stride_copy(t + at + 96, &d, 32);
+    }
+    for (; at < last; at += 32) {
+        dpari_stride_copy(&a, f + at, 32);
+        dpari_stride_copy(t + at, &a, 32);
+    }
+    dpari_stride_copy(&a, f + last, 32);
+    dpari_stride_copy(t + last, &a, 32);
+}
+
+DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *k)
+{
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        unsigned char *t = to;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--, t += to_step, f += from_step) {
+            dpari_stride_middle(t, f, run);
+        }
+    }
+}
+#endif
+
+static void dpari_stride_long_rows(const dpari_stride_rows *k)
+{
+    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row, i;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        unsigned char *t = to;
+        const unsigned char *f = from;
+        for (i = n; i > 0; i--, t += to_step, f += from_step) {
+            dpari_stride_copy(t, f, run);
+        }
+    }
+}
+
+/* Can the loop make what it has moved 0? */
+static int dpari_stride_zeroes(int32_t loop)
+{
+    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
+}
+
+/* k->zeroes only where the loop can do it. */
+DPARI_STRIDE_ALIGNED static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+{
+    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    switch (2 * loop + k->zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
+    case 2 * id + 1: dpari_stride_rows_of(&r, id, 1); break;
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+#if DPARI_STRIDE_WIDE
+    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(k); break;
+#endif
+    default: dpari_stride_long_rows(k); break;
+    }
+}
+
+/* k's runs, wherever they lie. */
+DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
+                                              const dpari_stride_spot *list, int32_t loop, int zero)
+{
+    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned char *f = from + list[i].from;
+        dpari_stride_one(to + list[i].to, f, dpari_stride_writable(f), last, loop, zero);
+    }
+}
+
+static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
+                                   int32_t loop)
+{
+    int64_t i;
+    switch (2 * loop + k->zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
+    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
+        DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default:
+        for (i = 0; i < k->n; i++) {
+            dpari_stride_rows one = *k;
+            one.n = 1;
+            one.to = k->to + list[i].to;
+            one.from = k->from + list[i].from;
+            one.zero = dpari_stride_writable(one.from);
+            dpari_stride_move(&one, loop);
+        }
+        break;
+    }
+}
+
+static int32_t dpari_stride_loop_of(int64_t run)
+{
+    if (run > 64) {
+        return DPARI_STRIDE_LONG;
+    }
+    if (run > 16) {
+        return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
+    }
+    if (run >= 8) {
+        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
+    }
+    if (run >= 4) {
+        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    }
+    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
+}
+
+/* ---- through a buffer ---- */
+
+static void dpari_stride_negate(void *values, int64_t count, int32_t type)
+{
+    const int32_t width = dpar_type_bytes(type);
+    const int real = dpari_is_float(type);
+    unsigned char *at = (unsigned char *)values;
+    int64_t i;
+    for (i = 0; i < count; i++, at += width) {
+        uint64_t x8;
+        uint32_t x4;
+        uint16_t x2;
+        switch (width) {
+        case 8:
+            dpari_stride_copy(&x8, at, 8);
+            x8 = real ? x8 ^ (UINT64_C(1) << 63) : 0 - x8;
+            dpari_stride_copy(at, &x8, 8);
+            break;
+        case 4:
+            dpari_stride_copy(&x4, at, 4);
+            x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
+            dpari_stride_copy(at, &x4, 4);
+            break;
+        case 2: /* floats alone */
+            dpari_stride_copy(&x2, at, 2);
+            x2 = (uint16_t)(x2 ^ 0x8000u);
+            dpari_stride_copy(at, &x2, 2);
+            break;
+        default: *at = (unsigned char)(0 - *at); break;
+        }
+    }
+}
+
+/* To or from a dense buffer, whose rows follow each other. */
+static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.to = (unsigned char *)dense;
+    g.to_step = g.run = size;
+    g.to_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.from = (const unsigned char *)dense;
+    g.from_step = g.run = size;
+    g.from_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+/* At most DPARI_STRIDE_ROOM elements. */
+static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    uint64_t room[2][DPARI_STRIDE_ROOM];
+    const int32_t from_size = dpar_type_bytes(s->from_type), to_size = dpar_type_bytes(s->to_type);
+    const int64_t count = k->n * k->rows;
+    const void *in[2];
+    void *out = room[1], *value = room[0];
+    dpari_stride_rows target = *k;
+    dpari_stride_gather(value, k, from_size);
+    if (s->through != s->from_type) {
+        dpari_kern_convert(room[1], s->through, room[0], s->from_type, count);
+        value = room[1];
+        out = room[0];
+    }
+    if (s->through != s->to_type) {
+        void *before = value;
+        dpari_kern_convert(out, s->to_type, value, s->through, count);
+        value = out;
+        out = before;
+    }
+    if (s->negate) {
+        dpari_stride_negate(value, count, s->to_type);
+    }
+    if (s->op != DPAR_COPY) {
+        target.from = k->to;
+        target.from_step = k->to_step;
+        target.from_row = k->to_row;
+        dpari_stride_gather(out, &target, to_size);
+        in[0] = out;
+        in[1] = value;
+        dpari_kern_reduce(&value, 1, in, 2, count, s->to_type, s->op, 0);
+    }
+    dpari_stride_scatter(k, value, to_size);
+}
+
+/* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
+ * short. The first few one by one until vectors are aligned (a vector across two lines is stored
+ * twice), four vectors at a time as long as their sum, which is NaN if one is, is none, vectors,
+ * the last few. */
+#if DPARI_STRIDE_VECTOR
+/* A row, a pointer into each array, and where it ends; zero: what was read becomes 0. */
+typedef struct dpari_stride_sides {
+    unsigned char *t;
+    const unsigned char *f, *end;
+    int zero;
+} dpari_stride_sides;
+
+/* By `width` up to `end`: elements, or vectors. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
+                                               int32_t width, int32_t f64)
+{
+    for (; end - d->f >= width; d->t += width, d->f += width) {
+        if (width == 16) {
+            dpari_stride_sum_run(d->t, d->f, 0, 16, 1, f64);
+        } else if (f64) {
+            dpari_stride_sum_f64(d->t, d->f);
+        } else {
+            dpari_stride_sum_f32(d->t, d->f);
+        }
+        if (d->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(d->f), 0, width, 1);
+        }
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *d, int32_t f64)
+{
+    for (; d->end - d->f >= 64; d->t += 64, d->f += 64) {
+        const dpari_stride_u2 a =
+            dpari_stride_plus(dpari_stride_get(d->t, 16), dpari_stride_get(d->f, 16), f64);
+        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(d->t + 16, 16),
+                                                    dpari_stride_get(d->f + 16, 16), f64);
+        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(d->t + 32, 16),
+                                                    dpari_stride_get(d->f + 32, 16), f64);
+        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(d->t + 48, 16),
+                                                    dpari_stride_get(d->f + 48, 16), f64);
+        const dpari_stride_u2 all =
+            dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
+        if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+            break;
+        }
+        dpari_stride_put(d->t, a, 16);
+        dpari_stride_put(d->t + 16, b, 16);
+        dpari_stride_put(d->t + 32, c, 16);
+        dpari_stride_put(d->t + 48, e, 16);
+        if (d->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(d->f), 48, 16, 4);
+        }
+    }
+}
+
+#if DPARI_STRIDE_WIDE
+typedef double dpari_stride_d4 __attribute__((vector_size(32)));
+typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32_t f64)
+{
+    return f64 ? (dpari_stride_u4)((dpari_stride_d4)*x + (dpari_stride_d4)*y)
+               : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
+}
+
+/* The sum of the vectors at t and f. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
+{
+    dpari_stride_u4 x, y;
+    dpari_stride_copy(&x, t, 32);
+    dpari_stride_copy(&y, f, 32);
+    return dpari_stride_plus_wide(&x, &y, f64);
+}
+
+/* Of f64, one NaN for all. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    const dpari_stride_u4 all = {quiet, quiet, quiet, quiet};
+    const dpari_stride_u4 sum = dpari_stride_met_wide(t, f, 1);
+    const dpari_stride_u4 bad = (dpari_stride_u4)((dpari_stride_d4)sum != (dpari_stride_d4)sum);
+    return (sum & ~bad) | (all & bad);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE int dpari_stride_nan_wide(const dpari_stride_u4 *x,
+                                                                   int32_t f64)
+{
+    const dpari_stride_f8 mask =
+        f64 ? (dpari_stride_f8)((dpari_stride_d4)*x != (dpari_stride_d4)*x)
+            : (dpari_stride_f8)((dpari_stride_f8)*x != (dpari_stride_f8)*x);
+    return __builtin_expect(__builtin_ia32_movmskps256(mask) != 0, 0) != 0;
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *d,
+                                                                      int32_t f64)
+{
+    const dpari_stride_u4 zero = {0, 0, 0, 0};
+    unsigned char *read;
+    for (; d->end - d->f >= 128; d->t += 128, d->f += 128) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+        const dpari_stride_u4 b = dpari_stride_met_wide(d->t + 32, d->f + 32, f64);
+        const dpari_stride_u4 c = dpari_stride_met_wide(d->t + 64, d->f + 64, f64);
+        const dpari_stride_u4 e = dpari_stride_met_wide(d->t + 96, d->f + 96, f64);
+        const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
+        const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
+        const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
+        if (dpari_stride_nan_wide(&all, f64)) {
+            break;
+        }
+        dpari_stride_copy(d->t, &a, 32);
+        dpari_stride_copy(d->t + 32, &b, 32);
+        dpari_stride_copy(d->t + 64, &c, 32);
+        dpari_stride_copy(d->t + 96, &e, 32);
+        if (d->zero) {
+            read = dpari_stride_writable(d->f);
+            dpari_stride_copy(read, &zero, 32);
+            dpari_stride_copy(read + 32, &zero, 32);
+            dpari_stride_copy(read + 64, &zero, 32);
+            dpari_stride_copy(read + 96, &zero, 32);
+        }
+    }
+    for (; d->end - d->f >= 32; d->t += 32, d->f += 32) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+        if (dpari_stride_nan_wide(&a, f64)) {
+            break;
+        }
+        dpari_stride_copy(d->t, &a, 32);
+        if (d->zero) {
+            dpari_stride_copy(dpari_stride_writable(d->f), &zero, 32);
+        }
+    }
+}
+#endif
+
+/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
+                                                  int32_t width, int32_t f64)
+{
+    const uintptr_t first = (0 - (uintptr_t)d->t) % (uintptr_t)width;
+    d->end = d->f + bytes;
+    dpari_stride_dense_by(d, d->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *d, int32_t f64)
+{
+    dpari_stride_dense_by(d, d->end, 16, f64);
+    dpari_stride_dense_by(d, d->end, f64 ? 8 : 4, f64);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32_t f64)
+{
+    const int64_t bytes = k->n * (f64 ? 8 : 4);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    dpari_stride_sides d;
+    int64_t row;
+    d.zero = k->zeroes;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        d.t = to;
+        d.f = from;
+        dpari_stride_dense_begin(&d, bytes, 16, f64);
+        dpari_stride_dense_four(&d, f64);
+        dpari_stride_dense_end(&d, f64);
+    }
+}
+
+DPARI_APART void dpari_stride_dense_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_dense_of(k, 0);
+}
+
+DPARI_APART void dpari_stride_dense_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_dense_of(k, 1);
+}
+
+#if DPARI_STRIDE_WIDE
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *k,
+                                                                   int32_t f64, int zero)
+{
+    const int64_t bytes = k->n * (f64 ? 8 : 4);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    dpari_stride_sides d;
+    int64_t row;
+    d.zero = zero;
+    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+        d.t = to;
+        d.f = from;
+        dpari_stride_dense_begin(&d, bytes, 32, f64);
+        dpari_stride_dense_wide(&d, f64);
+        dpari_stride_dense_by(&d, d.end, f64 ? 8 : 4, f64);
+    }
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 0, 0);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 1, 0);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 0, 1);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+{
+    dpari_stride_wide_of(k, 1, 1);
+}
+#endif
+
+typedef void dpari_stride_loop(const dpari_stride_rows *k);
+
+/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
+{
+    const int32_t f64 = s->to_type == DPAR_F64;
+    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
+        return NULL;
+    }
+#if DPARI_STRIDE_WIDE
+    if (s->wide) {
+        if (clear) {
+            return f64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
+        }
+        return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
+    }
+#endif
+    (void)clear;
+    return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+}
+
+/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
+ * both it keeps one. */
+static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
+    return (((both >> 12) ^ (high >> 7 & 1) ^ (high >> 5 & 2) ^ (high >> 3 & 4) ^ high << 3) &
+            255) == 0;
+}
+
+/* Rows by way of `room`, where what was read becomes 0. */
+static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
+                                   dpari_stride_loop *add, int64_t size)
+{
+    const int64_t bytes = k->n * size;
+    dpari_stride_rows aside = *k;
+    aside.to = room;
+    aside.to_row = bytes;
+    aside.zero = dpari_stride_writable(k->from);
+    aside.zero_row = k->from_row;
+    aside.run = bytes % 16 == 0 ? 16 : 8;
+    aside.to_step = aside.from_step = aside.zero_step = aside.run;
+    aside.n = bytes / aside.run;
+    dpari_stride_move(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
+    aside = *k;
+    aside.from = room;
+    aside.from_row = bytes;
+    aside.zeroes = 0;
+    add(&aside);
+}
+
+/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
+ * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
+ * the rows are: 17.5 us, 15 so). */
+static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char room[DPARI_STRIDE_PACK];
+    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
+    dpari_stride_rows some = *k;
+    int64_t at, row, group;
+    if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
+        ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
+            2 * DPARI_STRIDE_WITHIN) {
+        both(k);
+        return;
+    }
+    for (at = 0; at < k->n; at += some.n) {
+        some.n = dpari_least(k->n - at, most);
+        group = most / some.n;
+        for (row = 0; row < k->rows; row += some.rows) {
+            some.to = k->to + at * size + row * k->to_row;
+            some.from = k->from + at * size + row * k->from_row;
+            some.rows = dpari_least(k->rows - row, group);
+            if (dpari_stride_twins(some.to, some.from)) {
+                dpari_stride_add_aside(&some, room, add, size);
+                continue;
+            }
+            while (some.rows < k->rows - row &&
+                   !dpari_stride_twins(some.to + some.rows * k->to_row,
+                                       some.from + some.rows * k->from_row)) {
+                some.rows = dpari_least(k->rows - row, some.rows + group);
+            }
+            both(&some);
+        }
+    }
+}
+#endif
+
+/* 1: what was read is 0, if it was to be. */
+static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row;
+#if DPARI_STRIDE_VECTOR
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
+    if (loop && k->zeroes) {
+        dpari_stride_dense_clear(s, k);
+        return 1;
+    }
+    if (loop) {
+        loop(k);
+        return 1;
+    }
+#endif
+    for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
+        const void *in[2];
+        void *out = to;
+        in[0] = to;
+        in[1] = from;
+        dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
+    }
+    return 0;
+}
+
+/* ---- the walk ---- */
+
+/* Zeroes over what was read, which is still near. */
+DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+{
+    static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
+    dpari_stride_rows z = *k;
+    const unsigned char *from = k->from;
+    int64_t at;
+    z.from = zero;
+    z.from_step = z.from_row = 0;
+    z.zeroes = 0;
+    z.to_step = k->from_step;
+    z.to_row = k->from_row;
+    for (at = 0; at < run; at += z.run) {
+        z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
+        z.to = dpari_stride_writable(from + at);
+        dpari_stride_move(&z, z.run > 64 ? loop : dpari_stride_loop_of(z.run));
+    }
+}
+
+static void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
+{
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += DPARI_STRIDE_LINE) {
+        dpari_stride_ask_line(at);
+    }
+}
+
+/* Runs that are to lie densely in what another core has used last: gathered in near memory while
+ * those lines come, then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK bytes. */
+static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char room[DPARI_STRIDE_PACK];
+    dpari_stride_rows nearby = *k;
+    const int64_t row = k->n * s->run;
+    dpari_stride_ask_lines(k->to, k->rows * row);
+    nearby.to = room;
+    nearby.to_row = row;
+    dpari_stride_move(&nearby, s->loop);
+    dpari_stride_copy(k->to, room, k->rows * row);
+}
+
+/* The steps of k's two innermost dims, and what becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
+{
+    k->to_step = s->dim[0].to;
+    k->from_step = s->dim[0].from;
+    k->to_row = s->dim[1].to;
+    k->from_row = s->dim[1].from;
+    k->run = s->run;
+    k->zeroes = s->zeroes != 0;
+    if (s->beside != 0) {
+        k->zero = k->to + s->beside;
+        k->zero_step = k->to_step;
+        k->zero_row = k->to_row;
+    } else {
+        k->zero = dpari_stride_writable(k->from);
+        k->zero_step = k->from_step;
+        k->zero_row = k->from_row;
+    }
+}
+
+/* `rows` rows of n. */
+static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
+                              int64_t rows, int64_t n)
+{
+    dpari_stride_rows k;
+    k.to = to;
+    k.from = from;
+    k.rows = rows;
+    k.n = n;
+    dpari_stride_steps(s, &k);
+    if (s->packs) {
+        dpari_stride_pack(s, &k);
+        return;
+    }
+    switch (s->loop) {
+    case DPARI_STRIDE_DENSE:
+        k.zeroes = s->clear;
+        if (dpari_stride_dense(s, &k)) {
+            return;
+        }
+        break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
+    default: dpari_stride_move(&k, s->loop); break;
+    }
+    if (s->clear && s->zeroes == 0) {
+        dpari_stride_wipe(
+            &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
+    }
+}
+
+/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
+ * asked for comes at once. */
+static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
+{
+    const int64_t step = s->dim[0].to;
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += s->dim[1].to) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            dpari_stride_ask_line(t);
+        }
+    }
+}
+
+/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
+ * where a walk is. */
+DPARI_APART void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                        const unsigned char *from, int64_t after, int64_t bytes)
+{
+    const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
+    const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
+    at += s->back ? -after : after;
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
+        if (s->ahead == DPARI_STRIDE_FROM) {
+            dpari_stride_ask_to_read(at);
+        } else {
+            dpari_stride_ask_line(at);
+        }
+    }
+}
+
+/* `rows` rows of each piece, `turn` elements of each at a time. */
+static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
+                               const unsigned char *const *from, int32_t pieces, int64_t row,
+                               int64_t rows, int64_t turn)
+{
+    const int64_t n = s[0]->dim[0].count;
+    int64_t at;
+    int32_t p;
+    for (at = 0; at < n; at += turn) {
+        const int64_t some = n - at < turn ? n - at : turn;
+        for (p = 0; p < pieces; p++) {
+            unsigned char *t = to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to;
+            const unsigned char *f = from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from;
+            if (s[p]->asks) {
+                dpari_stride_ask(s[p], t, rows, some);
+            }
+            dpari_stride_ask_ahead(s[p], t, f, DPARI_STRIDE_AHEAD, rows * some * s[p]->each);
+        }
+        for (p = 0; p < pieces; p++) {
+            dpari_stride_some(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to,
+                              from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from, rows,
+                              some);
+        }
+    }
+}
+
+/* All of one piece, or of two of one shape, `part` rows of each in turn. */
+static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                              const unsigned char **from, int32_t pieces, int64_t part,
+                              int64_t turn)
+{
+    int64_t index[DPARI_STRIDE_DIMS] = {0};
+    const int64_t rows = s[0]->dim[1].count;
+    int32_t p, d;
+    for (p = 0; p < pieces; p++) {
+        dpari_stride_ask_ahead(s[p], to[p], from[p], 0, s[p]->first);
+    }
+    for (;;) {
+        int64_t row;
+        for (row = 0; row < rows; row += part) {
+            dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
+                               turn);
+        }
+        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->dim[d].count; d++) {
+            for (p = 0; p < pieces; p++) {
+                to[p] -= (index[d] - 1) * s[p]->dim[d].to;
+                from[p] -= (index[d] - 1) * s[p]->dim[d].from;
+            }
+            index[d] = 0;
+        }
+        if (d >= s[0]->dims) {
+            return;
+        }
+        for (p = 0; p < pieces; p++) {
+            to[p] += s[p]->dim[d].to;
+            from[p] += s[p]->dim[d].from;
+        }
+    }
+}
+
+DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+{
+    unsigned char *t = (unsigned char *)to + s->to_start;
+    const unsigned char *f = (const unsigned char *)from + s->from_start;
+    if (s->simple) {
+        dpari_stride_ask_ahead(s, t, f, 0, s->first);
+        dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
+    } else if (s->loop != DPARI_STRIDE_NONE) {
+        dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
+    }
+}
+
+static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
+    }
+    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
+           b->loop != DPARI_STRIDE_NONE;
+}
+
+/* ---- two pieces in one loop ---- */
+
+static int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
+ * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
+                                                int32_t bytes, int32_t f64)
+{
+    const dpari_stride_u2 sum = dpari_stride_quiet(dpari_stride_met(low, high, bytes, f64), f64);
+    const uint32_t words[4] = {UINT32_MAX, bytes == 8 ? 0 : UINT32_MAX, 0, 0};
+    dpari_stride_u2 first;
+    dpari_stride_copy(&first, words, sizeof first);
+    dpari_stride_put(low, sum & ~first, bytes);
+    dpari_stride_put(high, sum & first, bytes);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
+{
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_round_one(low, high, bytes, f64);
+        }
+    }
+}
+
+DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 8, 0);
+}
+
+DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 0);
+}
+
+DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 1);
+}
+
+#if DPARI_STRIDE_WIDE
+/* Two f64 from each side. */
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+{
+    const dpari_stride_u4 first = {UINT64_MAX, UINT64_MAX, 0, 0};
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
+            const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_copy(low, &of_low, 32);
+            dpari_stride_copy(high, &of_high, 32);
+        }
+    }
+}
+#endif
+#endif
+
+/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
+ * y overlap, in a block narrower than its two halos. */
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+{
+    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
+    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
+    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
+        return 0;
+    }
+    if (from_b == to + step && to_b == from + step) {
+        return to >= from + 2 * step;
+    }
+    if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
+        return 0;
+    }
+    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.to += k->to_b;
+    k->from_b = -k->from_b;
+    k->to_b = -k->to_b;
+    return 1;
+}
+
+/* NULL: there is none. */
+static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
+{
+#if DPARI_STRIDE_VECTOR
+    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
+        return dpari_stride_round_f32;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f32_2;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f64;
+    }
+#endif
+#if DPARI_STRIDE_WIDE
+    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
+        return dpari_stride_round_f64_2;
+    }
+#endif
+    (void)k, (void)s;
+    return NULL;
+}
+
+/* Of the loops that dpari_stride_pairs allows. */
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+{
+    const dpari_stride_pair r = *k; /* read here, not by each loop */
+    if (k->round) {
+        k->round(k);
+        return;
+    }
+    switch (2 * loop + k->a.zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
+    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default: break;
+    }
+}
+
+static int dpari_stride_has_pair(int32_t loop)
+{
+    switch (loop) {
+#define DPARI_STRIDE_CASE(id) case id:
+        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+        return 1;
+    default: return 0;
+    }
+}
+
+/* Is there a loop for both? Of short copies and of sums. */
+static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
+           a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
+           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
+           dpari_stride_has_pair(a->loop);
+}
+
+static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
+{
+    dpari_stride_ask_lines(at, bytes);
+    dpari_stride_ask_lines(at + to_b, bytes);
+}
+
+/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
+ * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
+ * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
+static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
+{
+    unsigned char room[2][DPARI_STRIDE_PACK];
+    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
+    const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
+    dpari_stride_pair some = *k;
+    int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
+    some.a.to = room[0];
+    some.to_b = DPARI_STRIDE_PACK;
+    some.soon = some.least = 0;
+    dpari_stride_ask_both(k->a.to, k->to_b, asked);
+    for (at = 0; at < bytes; at += some.a.rows * row) {
+        const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
+        const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
+        some.a.rows = part / row;
+        dpari_stride_move_pair(&some, loop);
+        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
+        asked = soon;
+        dpari_stride_copy(k->a.to + at, room[0], part);
+        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
+        some.a.from += some.a.rows * k->a.from_row;
+    }
+}
+
+/* Of a at to[0], from[0] and b at to[1], from[1]. */
+static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
+                                 unsigned char *const *to, const unsigned char *const *from,
+                                 const dpari_stride *b)
+{
+    k->a.to = to[0];
+    k->a.from = from[0];
+    k->a.n = a->dim[0].count;
+    k->a.rows = a->dim[1].count;
+    dpari_stride_steps(a, &k->a);
+    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
+    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
+    k->next = k->soon = k->least = 0;
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+        k->next = k->a.to_row;
+        k->soon = k->a.n;
+    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
+        k->next = DPARI_STRIDE_SOON * k->a.to_step;
+        k->soon = k->a.n;
+        k->least = k->a.n - DPARI_STRIDE_SOON;
+    }
+}
+
+/* Both, some runs at a time, after those lines of another core's side that come later are asked
+ * for: some rows, or a part of one. */
+static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
+{
+    const dpari_stride_pair all = *k;
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
+    const int64_t rows = dpari_most(1, most / all.a.n);
+    int64_t row, i;
+    for (row = 0; row < all.a.rows; row += k->a.rows) {
+        k->a.rows = dpari_least(rows, all.a.rows - row);
+        for (i = 0; i < all.a.n; i += k->a.n) {
+            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
+            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
+            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
+            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
+            k->a.n = dpari_least(most, all.a.n - i);
+            k->soon = all.soon - i;
+            k->least = least - i;
+            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_move_pair(k, s->loop);
+        }
+    }
+}
+
+/* Both, run by run in turns. 0: there is no such loop. */
+static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
+                                 const unsigned char *const *from, const dpari_stride *b)
+{
+    dpari_stride_pair k;
+    if (!dpari_stride_pairs(a, b)) {
+        return 0;
+    }
+    dpari_stride_pair_of(&k, a, to, from, b);
+    dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
+    dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
+    if (a->asks) {
+        dpari_stride_ask(a, to[0], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(b, to[1], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
+    }
+    if (a->packs) {
+        dpari_stride_pack_pair(&k, a->loop);
+    } else if (a->each > 0) {
+        dpari_stride_pair_ahead(a, &k);
+    } else {
+        dpari_stride_move_pair(&k, a->loop);
+    }
+    return 1;
+}
+
+DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b)
+{
+    const dpari_stride *s[2];
+    unsigned char *to[2];
+    const unsigned char *from[2];
+    int64_t part = a->part < b->part ? a->part : b->part;
+    int64_t turn = a->turn < b->turn ? a->turn : b->turn;
+    if (a->run > 64 || a->elements <= DPARI_STRIDE_TURN || !dpari_stride_alike(a, b)) {
+        dpari_stride_run(a, to_a, from_a);
+        dpari_stride_run(b, to_b, from_b);
+        return;
+    }
+    s[0] = a;
+    s[1] = b;
+    to[0] = (unsigned char *)to_a + a->to_start;
+    to[1] = (unsigned char *)to_b + b->to_start;
+    from[0] = (const unsigned char *)from_a + a->from_start;
+    from[1] = (const unsigned char *)from_b + b->from_start;
+    if (dpari_stride_run_pair(a, to, from, b)) {
+        return;
+    }
+    if (!a->packs || !b->packs) {
+        turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
+        while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
+            part /= 2;
+        }
+    }
+    dpari_stride_walk(s, to, from, 2, part, turn);
+}
+
+/* ---- lists ---- */
+
+DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list)
+{
+    int64_t runs = 1, k;
+    int32_t d;
+    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
+        s->beside != 0) {
+        return 0;
+    }
+    for (d = 0; d < s->dims; d++) {
+        runs *= s->dim[d].count;
+        if (runs > DPARI_STRIDE_FEW) {
+            return 0;
+        }
+    }
+    for (k = 0; k < runs; k++) {
+        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
+        for (d = 0; d < s->dims; d++) {
+            to += rest % s->dim[d].count * s->dim[d].to;
+            from += rest % s->dim[d].count * s->dim[d].from;
+            rest /= s->dim[d].count;
+        }
+        if (to != (int32_t)to || from != (int32_t)from) {
+            return 0;
+        }
+        list[k].to = (int32_t)to;
+        list[k].from = (int32_t)from;
+    }
+    return (int32_t)runs;
+}
+
+DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
+}
+
+DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from)
+{
+    dpari_stride_rows k;
+    int64_t i;
+    k.to = (unsigned char *)to;
+    k.from = (const unsigned char *)from;
+    k.zero = k.to;
+    k.zeroes = s->clear;
+    k.n = n;
+    k.rows = 1;
+    k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
+    k.run = s->run;
+    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+        dpari_stride_ask_line((const unsigned char *)to + list[i].to);
+    }
+    dpari_stride_move_list(&k, list, s->loop);
+}
+
+/* ---- preparing ---- */
+
+/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
+ * the smallest steps first. */
+static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
+    int32_t d, i;
+    for (d = p->dims - 1; d >= 0; d--) {
+        const int64_t n = p->extent[d];
+        int64_t to = p->to[d] * to_size, from = p->from[d] * from_size;
+        if (n == 1) {
+            continue;
+        }
+        if (to < 0 && from <= 0) {
+            s->to_start += (n - 1) * to;
+            s->from_start += (n - 1) * from;
+            to = -to;
+            from = -from;
+        }
+        for (i = s->dims;
+             i > 0 && dpari_stride_size(s->dim[i - 1].to) + dpari_stride_size(s->dim[i - 1].from) >
+                          dpari_stride_size(to) + dpari_stride_size(from);
+             i--) {
+            s->dim[i] = s->dim[i - 1];
+        }
+        s->dim[i].count = n;
+        s->dim[i].to = to;
+        s->dim[i].from = from;
+        s->dims++;
+    }
+}
+
+/* Takes dim d out. */
+DPARI_APART void dpari_stride_drop(dpari_stride *s, int32_t d)
+{
+    for (s->dims--; d < s->dims; d++) {
+        s->dim[d] = s->dim[d + 1];
+    }
+}
+
+/* Dims that go on where the one below ends are one. */
+static void dpari_stride_merge(dpari_stride *s)
+{
+    int32_t d = 0;
+    while (d + 1 < s->dims) {
+        if (s->dim[d + 1].to == s->dim[d].count * s->dim[d].to &&
+            s->dim[d + 1].from == s->dim[d].count * s->dim[d].from) {
+            const int64_t n = s->dim[d].count * s->dim[d + 1].count;
+            dpari_stride_drop(s, d + 1);
+            s->dim[d].count = n;
+        } else {
+            d++;
+        }
+    }
+}
+
+/* A loop of two or three elements is none: better the next dim's. */
+DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+{
+    if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
+        const dpari_stride_dim first = s->dim[d];
+        s->dim[d] = s->dim[d + 1];
+        s->dim[d + 1] = first;
+    }
+}
+
+/* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
+static int32_t dpari_stride_choose(const dpari_stride *s, int together)
+{
+    static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
+                                                   DPARI_STRIDE_SUM_F32_2, DPARI_STRIDE_SUM_F32_3,
+                                                   DPARI_STRIDE_SUM_F32_4, DPARI_STRIDE_SUM_F32_7,
+                                                   DPARI_STRIDE_SUM_F32_7, DPARI_STRIDE_SUM_F32_7};
+    static const int32_t f64[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F64,
+                                                   DPARI_STRIDE_SUM_F64_2, DPARI_STRIDE_SUM_F64_4,
+                                                   DPARI_STRIDE_SUM_F64_4, DPARI_STRIDE_SUM_F64_7,
+                                                   DPARI_STRIDE_SUM_F64_7, DPARI_STRIDE_SUM_F64_7};
+    const int plain =
+        s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
+    if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
+        return DPARI_STRIDE_DENSE;
+    }
+    if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
+        if (s->to_type == DPAR_F64) {
+            return f64[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+        }
+        if (s->to_type == DPAR_F32) {
+            return f32[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+        }
+    }
+    return DPARI_STRIDE_BUFFER;
+}
+
+static void dpari_stride_turn_back(dpari_stride *s)
+{
+    int32_t d;
+    for (d = 0; d < s->dims; d++) {
+        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+            continue;
+        }
+        s->to_start += (s->dim[d].count - 1) * s->dim[d].to;
+        s->from_start += (s->dim[d].count - 1) * s->dim[d].from;
+        s->dim[d].to = -s->dim[d].to;
+        s->dim[d].from = -s->dim[d].from;
+    }
+}
+
+/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
+ * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
+ * Returns how many runs or elements may then be moved at a time. */
+static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
+{
+    const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
+    const int64_t bytes = s->elements * size;
+    s->ahead = p->ahead;
+    s->back = p->back;
+    if (s->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
+        return room;
+    }
+    if (s->loop == DPARI_STRIDE_LONG || s->loop == DPARI_STRIDE_MIDDLE) {
+        s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
+        return room;
+    }
+    s->packs = p->ahead == DPARI_STRIDE_TO && !p->back && s->loop < DPARI_STRIDE_LONG &&
+               bytes <= DPARI_STRIDE_PACKED && s->dim[0].to == s->run &&
+               s->dim[0].count * s->run <= DPARI_STRIDE_PACK &&
+               (s->dims < 2 || s->dim[1].to == s->dim[0].count * s->run);
+    if (s->packs) {
+        return dpari_least(room, DPARI_STRIDE_PACK / s->run);
+    }
+    if (s->loop != DPARI_STRIDE_DENSE) {
+        s->first = DPARI_STRIDE_AHEAD;
+        s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
+        return s->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
+    }
+    return room;
+}
+
+static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int32_t size = dpar_type_bytes(s->from_type);
+    const int together =
+        s->dims > 0 && s->dim[0].to == dpar_type_bytes(s->to_type) && s->dim[0].from == size;
+    int64_t room = INT64_MAX;
+    s->run = together ? s->dim[0].count * size : size;
+    if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
+        !s->negate) {
+        if (together) {
+            dpari_stride_drop(s, 0);
+        }
+        s->loop = p->wide && s->run > 64 && s->run <= DPARI_STRIDE_LONGEST
+                      ? DPARI_STRIDE_MIDDLE
+                      : dpari_stride_loop_of(s->run);
+    } else {
+        s->loop = dpari_stride_choose(s, together);
+        if (dpari_stride_sums(s->loop)) {
+            if (s->loop != DPARI_STRIDE_SUM_F32 && s->loop != DPARI_STRIDE_SUM_F64) {
+                dpari_stride_drop(s, 0);
+            } else {
+                s->run = size;
+            }
+        }
+    }
+    if (dpari_stride_sums(s->loop) && !s->clear) {
+        s->beside = p->beside * size;
+    }
+    s->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
+    if (s->loop == DPARI_STRIDE_DENSE) {
+        dpari_stride_lengthen(s, 1);
+    } else if (s->run <= 64) {
+        dpari_stride_lengthen(s, 0);
+    }
+    for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
+        s->dim[d].count = 1;
+        s->dim[d].to = s->dim[d].from = 0;
+    }
+    if (s->loop == DPARI_STRIDE_BUFFER) {
+        room = DPARI_STRIDE_ROOM;
+    } else if (s->clear) {
+        room = DPARI_STRIDE_NEAR;
+        if (s->loop == DPARI_STRIDE_DENSE) {
+            room = DPARI_STRIDE_NEAR_BYTES / size;
+        } else if (s->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
+            room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
+        }
+    }
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_SOME &&
+        dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
+        s->asks = 1;
+        room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
+    }
+    room = dpari_stride_plan_ahead(s, p, room);
+    if (p->back) {
+        dpari_stride_turn_back(s);
+    }
+    s->turn = room < s->dim[0].count ? room : s->dim[0].count;
+    s->part = room / s->turn;
+    s->simple = !s->asks && s->each == 0 && s->dims <= 2 && s->turn == s->dim[0].count &&
+                s->part >= s->dim[1].count;
+}
+
+DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int32_t width = dpar_type_bytes(p->through);
+    int32_t d;
+    s->loop = DPARI_STRIDE_NONE;
+    s->dims = s->asks = s->ahead = s->back = 0;
+    s->first = s->each = 0;
+    s->simple = s->packs = 0;
+    s->wide = p->wide;
+    s->beside = s->zeroes = 0;
+    s->run = s->part = s->turn = s->to_start = s->from_start = 0;
+    s->to_type = p->to_type;
+    s->from_type = p->from_type;
+    s->through =
+        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+            ? p->through
+            : p->from_type;
+    s->op = p->op;
+    s->negate = p->negate;
+    s->clear = p->clear;
+    s->elements = 1;
+    for (d = 0; d < p->dims; d++) {
+        s->elements *= p->extent[d];
+    }
+    if (s->elements > 0) {
+        dpari_stride_sort(s, p);
+        dpari_stride_merge(s);
+        dpari_stride_plan(s, p);
+    }
+}
+
+/* ==== comm/mem.c ==== */
+
+/* ---- boxes ----------------------------------------------------------------------------------- */
+
+/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+static int dpari_mem_box_meet(int32_t a, int32_t b)
+{
+    return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
+}
+
+static int dpari_mem_box_fits(const dpar_mem_box *b)
+{
+    return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
+           b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
+           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
+           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    int32_t d;
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&p, sizeof p);
+    p.dims = box->dims;
+    p.to_type = box->to_type;
+    p.from_type = box->from_type;
+    p.through = box->through;
+    p.op = box->op;
+    p.negate = box->negate;
+    p.clear = box->clear;
+    for (d = 0; d < box->dims; d++) {
+        p.extent[d] = box->extent[d];
+        p.to[d] = box->to_stride[d];
+        p.from[d] = box->from_stride[d];
+    }
+    dpari_stride_prepare(&s, &p);
+    dpari_stride_run(&s, box->to, box->from);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+{
+    int32_t i;
+    (void)ctx;
+    for (i = 0; i < n; i++) {
+        if (!dpari_mem_box_fits(&boxes[i])) {
+            return DPAR_E_ARG;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        (void)dpar_mem_move_box(&boxes[i]);
+    }
+    return DPAR_OK;
+}
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+static int dpari_mem_span_fits(const dpar_mem_span *s)
+{
+    const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
+    const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
+    if (s->count < 0 || (s->add != 0 && s->add != 1) || dpar_type_bytes(s->to_type) == 0 ||
+        (s->count > 0 && s->to == NULL)) {
+        return 0;
+    }
+    if (s->from == NULL) {
+        return dpari_is_float(s->to_type) || (none && !s->add);
+    }
+    return floats || (s->to_type == s->from_type && one && !s->add);
+}
+
+/* As DPARI_ELEMENTS doubles each. */
+static void dpari_mem_span_some(const dpar_mem_span *s)
+{
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
+    int64_t i, k;
+    for (i = 0; i < s->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, s->count - i);
+        for (k = 0; k < DPARI_ELEMENTS; k++) {
+            x[k] = 1.0;
+        }
+        if (s->from != NULL) {
+            dpari_elements_load(x, s->from, i, n, s->from_type);
+        }
+        for (k = 0; k < n; k++) {
+            x[k] *= s->scale;
+        }
+        if (s->add) {
+            dpari_elements_load(y, s->to, i, n, s->to_type);
+            for (k = 0; k < n; k++) {
+                x[k] = y[k] + x[k];
+            }
+        }
+        dpari_elements_store(s->to, x, i, n, s->to_type);
+    }
+}
+
+static void dpari_mem_span_one(const dpar_mem_span *s)
+{
+    const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
+    const int plain = s->scale >= 1.0 && s->scale <= 1.0 && !s->add && s->from != NULL;
+    const int apart = s->to != s->from;
+    if (plain && a == b) {
+        dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
+    } else if (plain && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+        dpari_kern_convert(s->to, a, s->from, b, s->count);
+    } else if (s->from == NULL && !s->add && s->scale >= 0.0 && s->scale <= 0.0) {
+        dpari_zero(s->to, (size_t)(s->count * bytes));
+    } else {
+        dpari_mem_span_some(s);
+    }
+}
+
+DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+{
+    int32_t i;
+    (void)ctx;
+    for (i = 0; i < n; i++) {
+        if (!dpari_mem_span_fits(&spans[i])) {
+            return DPAR_E_ARG;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        dpari_mem_span_one(&spans[i]);
+    }
+    return DPAR_OK;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Elements i .. i + n - 1 of a part, as `sums`. */
+static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t type, int64_t i,
+                           int64_t n)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    if (sums == DPAR_F64) {
+        dpari_elements_load((double *)to, from, i, n, type);
+    } else if (type == DPAR_F32) {
+        dpari_kern_copy(to, at, n * 4, 0);
+    } else {
+        dpari_kern_convert(to, DPAR_F32, at, type, n);
+    }
+}
+
+/* What is done with n results in f64 or f32: (x / parts) scale + what is there. */
+static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
+{
+    double y[DPARI_ELEMENTS] = {0.0};
+    float *f = (float *)(void *)x, g;
+    const int one = r->scale >= 1.0 && r->scale <= 1.0;
+    const float scale = (float)r->scale, parts = (float)r->parts;
+    int64_t k;
+    if (r->add) {
+        dpari_elements_load(y, r->to, i, n, r->to_type);
+    }
+    for (k = 0; k < n && r->sums == DPAR_F64; k++) {
+        x[k] = r->op == DPAR_AVG && r->parts > 1 ? x[k] / (double)r->parts : x[k];
+        x[k] = one ? x[k] : x[k] * r->scale;
+        x[k] = r->add ? y[k] + x[k] : x[k];
+    }
+    for (k = 0; k < n && r->sums != DPAR_F64; k++) {
+        g = r->op == DPAR_AVG && r->parts > 1 ? f[k] / parts : f[k];
+        g = one ? g : g * scale;
+        f[k] = r->add ? (float)y[k] + g : g;
+    }
+    if (r->sums == DPAR_F64) {
+        dpari_elements_store(r->to, x, i, n, r->to_type);
+    } else if (r->to_type == DPAR_F32) {
+        dpari_kern_copy((unsigned char *)r->to + 4 * i, f, n * 4, 0);
+    } else {
+        dpari_kern_convert((unsigned char *)r->to + 2 * i, r->to_type, f, DPAR_F32, n);
+    }
+}
+
+DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
+{
+    const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS];
+    void *const out[1] = {x};
+    const void *in[2];
+    int64_t i, p;
+    (void)ctx;
+    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
+        !dpari_is_float(r->to_type) || !dpari_is_float(r->from_type) || !dpari_is_wide(r->sums) ||
+        (r->sums == DPAR_F32 && (r->to_type == DPAR_F64 || r->from_type == DPAR_F64)) ||
+        r->op < DPAR_SUM || r->op > DPAR_MIN || (r->add != 0 && r->add != 1) ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    in[0] = x;
+    in[1] = y;
+    for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
+        dpari_mem_load(x, r->sums, r->from, r->from_type, i, n);
+        for (p = 1; p < r->parts; p++) {
+            const unsigned char *part = (const unsigned char *)r->from + p * r->stride * bytes;
+            dpari_mem_load(y, r->sums, part, r->from_type, i, n);
+            dpari_kern_reduce(out, 1, in, 2, n, r->sums, op, 0);
+        }
+        dpari_mem_reduce_end(r, x, i, n);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
+{
+    int64_t at;
+    (void)ctx;
+    if (f->count < 0 || !dpari_is_float(f->type) || f->found == NULL ||
+        (f->count > 0 && f->in == NULL) || (f->keep != 0 && f->keep != 1)) {
+        return DPAR_E_ARG;
+    }
+    if (f->keep && *f->found >= 0) {
+        return DPAR_OK;
+    }
+    at = dpari_kern_finite(f->in, f->count, f->type);
+    *f->found = at < f->count ? f->first + at : -1;
+    return DPAR_OK;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static dpar_status dpari_mem_wait(void *ctx)
+{
+    (void)ctx;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_pin(void *ctx, void *memory, int64_t bytes)
+{
+    (void)ctx;
+    (void)memory;
+    (void)bytes;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_unpin(void *ctx, void *memory)
+{
+    (void)ctx;
+    (void)memory;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_mem dpar_mem_host(void)
+{
+    dpar_mem m;
+    dpari_zero(&m, sizeof m);
+    m.move = dpari_mem_move;
+    m.wait = dpari_mem_wait;
+    m.pin = dpari_mem_pin;
+    m.unpin = dpari_mem_unpin;
+    m.span = dpari_mem_span;
+    m.reduce = dpari_mem_reduce;
+    m.finite = dpari_mem_finite;
+    return m;
+}
+
+/* ---- in the memory of a communicator --------------------------------------------------------- */
+
+DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
+{
+    dpar_why why;
+    if (st < 0 && c->status >= 0) {
+        (void)dpari_say_word(st, &why, "rank #: its memory's @ failed", what, 16, c->rank, 0, 0, 0);
+        dpar_comm_abort(c, st, why.text);
+    }
+    return st < 0 ? st : DPAR_OK;
+}
+
+DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_move(NULL, boxes, n);
+    }
+    return dpari_do_ended(c, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n), "move");
+}
+
+DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c)
+{
+    const dpar_mem *m = c->mem;
+    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(c, m->wait(m->ctx), "wait");
+}
+
+DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_span(NULL, call, n);
+    }
+    return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
+}
+
+/* By c's table, or the host's. */
+#define DPARI_DO(name)                                                                             \
+    DPARI_DOOR dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)              \
+    {                                                                                              \
+        const dpar_mem *m = c->mem;                                                                \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        return dpari_do_ended(c, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call), #name); \
+    }
+DPARI_DO(reduce)
+DPARI_DO(finite)
+
+DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add)
+{
+    dpar_mem_span s;
+    dpari_zero(&s, sizeof s);
+    s.to = to;
+    s.from = from;
+    s.count = count;
+    s.to_type = to_type;
+    s.from_type = from_type;
+    s.add = add != 0;
+    s.scale = from != NULL ? 1.0 : 0.0;
+    return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
+}
+
+DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
+{
+    return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
+}
+
+DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
+{
+    dpar_mem_box b;
+    if (count <= 0 || rows <= 0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.through = type;
+    b.op = op;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = count;
+    b.to_stride[0] = to_step;
+    b.from_stride[0] = from_step;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(c, &b, 1);
+}
+
+/* ==== comm/comm.c ==== */
+
+/* ---- sentences --------------------------------------------------------------------------------
+ */
+
+/* "all-reduce: " and what is wrong, into the communicator's sentence. */
+static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
+{
+    dpar_text_init(t, c->why.text, sizeof c->why.text);
+    dpar_text_put(t, dpar_collective_name(call->kind));
+    dpar_text_put(t, ": ");
+}
+
+static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, what);
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, const char *name,
+                                         int64_t got, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, name);
+    dpari_text_char(&t, ' ');
+    dpari_text_int(&t, got);
+    dpar_text_put(&t, " is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, "type ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " (");
+    dpari_text_int(&t, call->type);
+    dpar_text_put(&t, ") is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
+/* A pointer that must not be NULL is; so may c be. */
+static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+{
+    dpar_text t;
+    if (c) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
+DPARI_DOOR const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                     int64_t count, int32_t root)
+{
+    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpari_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpari_text_int(t, count);
+        dpari_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpari_text_int(t, root);
+    }
+}
+
+/* ---- what each kind looks at ------------------------------------------------------------------
+ */
+
+DPARI_DOOR int dpari_kind_reduces(int32_t kind)
+{
+    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+}
+
+DPARI_DOOR int dpari_kind_rooted(int32_t kind)
+{
+    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
+           kind == DPAR_SCATTER;
+}
+
+DPARI_DOOR int dpari_kind_sends(int32_t kind)
+{
+    return kind == DPAR_SEND || kind == DPAR_RECV;
+}
+
+/* Does this rank look at `size` pieces on that side? */
+static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_REDUCE_SCATTER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_SCATTER && call->root == c->rank);
+}
+
+static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_GATHER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_GATHER && call->root == c->rank);
+}
+
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
+}
+
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
+}
+
+/* ---- checks -----------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpari_text_int(&t, count);
+    dpar_text_put(&t, " elements of ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " for ");
+    dpari_text_int(&t, c->size);
+    dpar_text_put(&t, " ranks are more than 2^62 bytes");
+    return DPAR_E_RANGE;
+}
+
+static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                        const int64_t *begin)
+{
+    int32_t i, j, sorted = 1;
+    for (i = 1; i < c->size && sorted; i++) {
+        sorted = begin[i] >= begin[i - 1] + count[i - 1];
+    }
+    for (i = 0; i < c->size && !sorted; i++) {
+        for (j = 0; j < i; j++) {
+            if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
+                begin[j] < begin[i] + count[i]) {
+                return dpari_comm_bad_number(c, call, "the piece from rank", i,
+                                             "apart from the others in out");
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+static dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                      const int64_t *begin, int apart, int64_t *extent)
+{
+    const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
+    int64_t sum = 0, end = 0;
+    if (!count) {
+        return dpari_comm_bad(c, call, "the counts are NULL");
+    }
+    for (int32_t r = 0; r < c->size; r++) {
+        int64_t from = begin ? begin[r] : sum;
+        if (count[r] < 0) {
+            return dpari_comm_bad_number(c, call, "a count of", count[r], ">= 0");
+        }
+        if (from < 0) {
+            return dpari_comm_bad_number(c, call, "a begin of", from, ">= 0");
+        }
+        if (count[r] > most || from > most - count[r] || sum > most - count[r]) {
+            return dpari_comm_too_large(c, call, count[r]);
+        }
+        sum += count[r];
+        end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
+    }
+    *extent = end;
+    return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
+}
+
+/* Elements from the first to the last that this rank's in (or out) holds. */
+static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
+                                      int64_t *out)
+{
+    int cut_in = dpari_call_cuts_in(c, call), cut_out = dpari_call_cuts_out(c, call);
+    dpar_status s = DPAR_OK;
+    *in = cut_in ? call->count * c->size : call->count;
+    *out = cut_out ? call->count * c->size : call->count;
+    if (call->varies && cut_in) {
+        s = dpari_check_pieces(c, call, call->in_count, call->in_begin, 0, in);
+    }
+    if (call->varies && cut_out && s == DPAR_OK) {
+        s = dpari_check_pieces(c, call, call->out_count, call->out_begin, 1, out);
+    }
+    *in = dpari_call_has_in(c, call) ? *in : 0;
+    *out = dpari_call_has_out(c, call) ? *out : 0;
+    return s;
+}
+
+static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                 const int64_t *begin)
+{
+    int64_t sum = 0;
+    if (!call->varies) {
+        return call->count * c->rank;
+    }
+    for (int32_t r = 0; r < c->rank && !begin; r++) {
+        sum += count[r];
+    }
+    return begin ? begin[c->rank] : sum;
+}
+
+static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t in = 0, out = 0;
+    for (int32_t r = 0; r < c->size && call->varies; r++) {
+        if (call->in_count[r] != call->out_count[r] ||
+            (call->in_begin ? call->in_begin[r] : in) !=
+                (call->out_begin ? call->out_begin[r] : out)) {
+            return 0;
+        }
+        in += call->in_count[r];
+        out += call->out_count[r];
+    }
+    return 1;
+}
+
+/* Are in and out where the in-place form has them? */
+static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    switch (call->kind) {
+    case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_ALL_GATHER:
+    case DPAR_GATHER:
+        return in ==
+               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_SCATTER:
+        return out ==
+               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
+    default: return in == out;
+    }
+}
+
+static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    int64_t holds_in = 0, holds_out = 0;
+    dpar_status s = dpari_call_extents(c, call, &holds_in, &holds_out);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    if (holds_in > 0 && !call->in) {
+        return dpari_comm_bad(c, call, "in is NULL");
+    }
+    if (holds_out > 0 && !call->out) {
+        return dpari_comm_bad(c, call, "out is NULL");
+    }
+    if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
+        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
+        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+    }
+    return DPAR_OK;
+}
+
+/* Is it a call that a communicator of this size can run? A sentence in c->why where not. */
+static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
+{
+    int32_t unit = dpar_type_bytes(call->type);
+    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+        return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
+    }
+    if (call->kind == DPAR_BARRIER) {
+        return DPAR_OK;
+    }
+    if (dpari_kind_reduces(call->kind)) {
+        if (!dpar_type_reduces(call->type)) {
+            return dpari_comm_bad_type(c, call, "one that can be added");
+        }
+        if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
+            return dpari_comm_bad_number(c, call, "op", call->op,
+                                         "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
+        }
+    } else if (unit == 0) {
+        return dpari_comm_bad_type(c, call, "one of whole bytes");
+    }
+    if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
+        (call->root < 0 || call->root >= c->size)) {
+        return dpari_comm_bad_number(c, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
+                                     call->root, "a rank of this communicator");
+    }
+    if (dpari_kind_sends(call->kind) && call->tag < 0) {
+        return dpari_comm_bad_number(c, call, "tag", call->tag, ">= 0");
+    }
+    if (call->count < 0) {
+        return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
+    }
+    if (call->count > (INT64_C(1) << 62) / unit / c->size) {
+        return dpari_comm_too_large(c, call, call->count);
+    }
+    return dpari_check_memory(c, call);
+}
+
+/* ---- what is handed to others ------------------------------------------------------------------
+ */
+
+/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t sum = 0;
+    int32_t r;
+    if (!call->varies) {
+        return call->count * (c->size - 1);
+    }
+    for (r = 0; call->in_count && r < c->size; r++) {
+        sum += r != c->rank ? call->in_count[r] : 0;
+    }
+    return sum;
+}
+
+static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
+{
+    const int64_t others = c->size - 1, n = call->count;
+    const int root = call->root == c->rank;
+    int64_t own;
+    switch (call->kind) {
+    case DPAR_ALL_REDUCE:
+        own = n / c->size + (c->rank < n % c->size);
+        return n - own + others * own;
+    case DPAR_ALL_GATHER: return others * n;
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_BROADCAST: return root ? others * n : 0;
+    case DPAR_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_REDUCE:
+    case DPAR_GATHER:
+    case DPAR_SEND: return root ? 0 : n;
+    default: return 0;
+    }
+}
+
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+{
+    return c && call && c->size > 1
+               ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
+               : 0;
+}
+
+/* The engine took it. */
+static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
+{
+    if (s == DPAR_OK) {
+        c->sent[call->kind] += dpari_call_sent(c, call);
+    }
+    return s;
+}
+
+/* ---- dispatch ---------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+{
+    dpar_text t;
+    if (!work->comm) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "this work is under way (");
+    dpar_text_put(&t, dpar_collective_name(work->call.kind));
+    dpar_text_put(&t, "): wait for it before it is posted again");
+    return DPAR_E_ARG;
+}
+
+/* What is not posted has failed: whoever waits for it learns that. */
+static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
+{
+    if (s != DPAR_OK && work && !work->comm) {
+        work->status = s;
+    }
+    return s;
+}
+
+DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+{
+    dpar_status s;
+    if (!c || !call) {
+        return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
+    }
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, call);
+    }
+    if (s != DPAR_OK) {
+        return dpari_not_posted(work, s);
+    }
+    if (!work) {
+        return dpari_counted(c, call, c->engine.run(c, call));
+    }
+    s = dpari_work_is_free(c, work);
+    return s != DPAR_OK
+               ? s
+               : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
+}
+
+static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                     dpar_work *works)
+{
+    dpar_status s = DPARI_LOAD(&c->status);
+    for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
+        if (!dpari_kind_sends(calls[i].kind)) {
+            return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
+        }
+        s = dpari_call_check(c, &calls[i]);
+        if (s == DPAR_OK && works) {
+            s = dpari_work_is_free(c, &works[i]);
+        }
+    }
+    return s;
+}
+
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_status s;
+    if (!c || n < 0 || (n > 0 && !calls)) {
+        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
+    }
+    s = dpari_batch_check(c, calls, n, works);
+    for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
+        dpari_not_posted(&works[i], s);
+    }
+    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    for (int32_t i = 0; i < n; i++) {
+        (void)dpari_counted(c, &calls[i], s);
+    }
+    return s;
+}
+
+DPAR_API dpar_status dpar_test(dpar_work *work)
+{
+    dpar_comm *c;
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    return c ? c->engine.test(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait(dpar_work *work)
+{
+    dpar_comm *c;
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    c = DPARI_LOAD(&work->comm);
+    return c ? c->engine.wait(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
+{
+    dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
+    for (int32_t i = 0; works && i < n; i++) {
+        dpar_status s = dpar_wait(&works[i]);
+        first = first == DPAR_OK ? s : first;
+    }
+    return first;
+}
+
+/* ---- what is posted bit by bit ----------------------------------------------------------------
+ */
+
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+{
+    c->rest = post;
+    c->rest_of = operation;
+}
+
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
+{
+    dpari_rest *post = c->rest;
+    void *operation = c->rest_of;
+    dpari_rest_leave(c, NULL, NULL);
+    return post ? post(operation) : DPAR_OK;
+}
+
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation)
+{
+    if (c->rest_of == operation) {
+        dpari_rest_leave(c, NULL, NULL);
+    }
+}
+
+/* ---- the operations: what the user says, as a call --------------------------------------------
+ */
+
+static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+{
+    dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
+    call.kind = kind;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    call.type = type;
+    return call;
+}
+
+DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                    int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BROADCAST, buffer, buffer, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE, in, out, count, type);
+    call.op = op;
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                                int32_t wire, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
+    dpar_status s = DPARI_LOAD(&c->status);
+    call.op = op;
+    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
+    s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
+    if (s != DPAR_OK) {
+        return dpari_not_posted(work, s);
+    }
+    call.type = DPARI_KERN_THROUGH(wire);
+    return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
+}
+
+DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                         int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                  int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, 0, type);
+    call.varies = 1;
+    call.count = c && count ? count[c->rank] : 0;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+                                           const int64_t *count, int32_t type, int32_t op,
+                                           dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, 0, type);
+    call.varies = 1;
+    call.op = op;
+    call.count = c && count ? count[c->rank] : 0;
+    call.in_count = count;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
+    call.varies = 1;
+    call.in_count = in_count;
+    call.in_begin = in_begin;
+    call.out_count = out_count;
+    call.out_begin = out_begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, in_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+                                    const int64_t *begin, void *out, int64_t out_count,
+                                    int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, out_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.in_count = count;
+    call.in_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+                               int32_t to, int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SEND, in, NULL, count, type);
+    call.root = to;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
+                               int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_RECV, NULL, out, count, type);
+    call.root = from;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+/* ---- groups, memory, the rest -----------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    dpar_status st;
+    if (!c || !out) {
+        return dpari_comm_null(c, "split: out is NULL");
+    }
+    st = DPARI_LOAD(&c->status);
+    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
+    if (st == DPAR_OK && *out) {
+        (*out)->mem = c->mem;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+                                          dpar_comm **out)
+{
+    int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
+    int64_t last = 0;
+    dpar_text t;
+    if (!c || !mesh || !out) {
+        return dpari_comm_null(c, "split: the mesh or out is NULL");
+    }
+    for (int32_t a = 0; a < mesh->axes; a++) {
+        last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
+    }
+    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, "split: the mesh's ranks ");
+        dpari_text_int(&t, mesh->offset);
+        dpar_text_put(&t, " .. ");
+        dpari_text_int(&t, mesh->offset + last);
+        dpar_text_put(&t, " are not ranks of this communicator of ");
+        dpari_text_int(&t, c->size);
+        dpar_text_put(&t, ", each once");
+        return DPAR_E_ARG;
+    }
+    if (dpar_mesh_coords(mesh, c->rank, coord)) {
+        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
+        key = dpar_mesh_group_index(mesh, axes, c->rank);
+    }
+    return dpar_comm_split(c, color, key, out);
+}
+
+DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
+{
+    return c ? c->engine.close(c) : DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    dpar_text t;
+    if (!c || !memory) {
+        return dpari_comm_null(c, "alloc: memory is NULL");
+    }
+    if (bytes < 0) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpari_text_int(&t, bytes);
+        dpar_text_put(&t, " bytes cannot be allocated");
+        return DPAR_E_ARG;
+    }
+    return c->engine.alloc(c, bytes, memory);
+}
+
+DPAR_API void dpar_comm_release(dpar_comm *c, void *memory)
+{
+    if (c && memory) {
+        c->engine.release(c, memory);
+    }
+}
+
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on)
+{
+    return c ? c->engine.progress(c, on) : DPAR_E_ARG;
+}
+
+DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    if (c) {
+        c->engine.abort(c, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    }
+}
+
+DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out)
+{
+    if (c && out) {
+        c->engine.report(c, out);
+    }
+}
+
+/* ==== comm/agree.c ==== */
+
+DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
+{
+    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
+    h = dpari_hash(h, l->mesh.offset);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hash(h, l->extent[i]);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hash(h, l->mesh.axis[i].size);
+        h = dpari_hash(h, l->mesh.axis[i].stride);
+        h = dpari_hash(h, p->kind + 16 * l->order[i]);
+        if (p->kind == DPAR_PARTIAL) {
+            h = dpari_hash(h, p->op);
+        }
+        if (p->kind == DPAR_SHARD) {
+            h = dpari_hash(h, p->dim + 64 * p->rule);
+            h = dpari_hash(h, p->block);
+            h = dpari_hash(h, p->source);
+            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+                h = dpari_hash(h, p->cuts[k]);
+            }
+        }
+    }
+    return h;
+}
+
+/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+                              dpar_why *why)
+{
+    dpar_why said;
+    dpar_status s;
+    dpari_zero(&said, sizeof said);
+    if (why != NULL && c->rank == who) {
+        said = *why;
+    }
+    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    if (mine != DPAR_OK) {
+        return mine;
+    }
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (said.text[0] == 0) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+    }
+    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+}
+
+/* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
+ * none do, one fails, or this rank cannot know. */
+static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
+                                    dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
+    int64_t in[3], out[3] = {0, 0, 0}, rank[2];
+    dpar_status run, worst;
+    int32_t i, none = 0;
+    in[0] = st * unit + c->rank;
+    in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
+    in[2] = -in[1];
+    who[0] = who[1] = -1;
+    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    for (i = 0; i < 3; i++) {
+        none |= out[i] > in[i] || out[i] == INT64_MIN;
+        out[i] = none ? 0 : out[i];
+    }
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
+    rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
+    none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
+    if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
+        rank[1] >= c->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank #: a smallest number of # ranks came back that is none of theirs: "
+                         "another rank called another operation",
+                         c->rank, c->size, 0, 0);
+    }
+    if (worst != DPAR_OK) {
+        return dpari_hear(c, st, worst, (int32_t)rank[0], why);
+    }
+    if (out[1] / ranks == -out[2] / ranks) {
+        return DPAR_OK;
+    }
+    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # begins a plan, where rank # called another operation", rank[1],
+                         rank[0], 0, 0);
+    }
+    who[0] = (int32_t)dpari_least(rank[0], rank[1]);
+    who[1] = (int32_t)dpari_most(rank[0], rank[1]);
+    return DPAR_E_MISMATCH;
+}
+
+DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    int32_t who[2];
+    return dpari_agree_pair(c, st, 0, who, why);
+}
+
+/* ---- facts ---------------------------------------------------------------------------------- */
+
+enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
+
+static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
+                          int32_t kind)
+{
+    if (f->count == f->keep) {
+        f->before = f->hash;
+        f->name = name;
+        f->index = index;
+        f->kept_of = f->of;
+        f->kept_of_index = f->of_index;
+        f->value = value;
+        f->kind = kind;
+    }
+    f->hash = dpari_hash(f->hash, value);
+    f->count++;
+}
+
+DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+{
+    dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
+}
+
+DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+{
+    dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
+}
+
+DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+{
+    int64_t bits;
+    value += 0.0; /* -0.0 is 0.0 */
+    dpari_elements_bits(&bits, &value, 8);
+    dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
+}
+
+DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+{
+    dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
+}
+
+static uint64_t dpari_facts_plan(const char *plan)
+{
+    uint64_t h = 1;
+    for (; *plan != 0; plan++) {
+        h = dpari_hash(h, *plan);
+    }
+    return h;
+}
+
+/* With number `keep` remembered. */
+static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
+                              const void *given, int64_t keep)
+{
+    dpari_zero(f, sizeof *f);
+    f->hash = dpari_facts_plan(plan);
+    f->keep = keep;
+    state(f, given);
+    if (f->name == NULL) {
+        f->before = f->hash;
+    }
+}
+
+DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+{
+    dpari_facts f;
+    dpari_facts_state(&f, plan, state, given, 0);
+    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+}
+
+/* The number of the first in which ranks who[0] and who[1] differ, found by halves: the one tells
+ * what those up to the middle hash to, the other whether that is so on it. */
+static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
+                                     dpari_state *state, const void *given, int64_t *first)
+{
+    dpari_facts f;
+    int64_t low = 0, high;
+    dpar_status st;
+    dpari_facts_state(&f, plan, state, given, 0);
+    high = f.count;
+    st = dpar_broadcast(c, &high, 1, DPAR_I64, who[0], NULL);
+    while (low < high && st == DPAR_OK) {
+        const int64_t middle = low + (high - low) / 2;
+        uint64_t before;
+        int32_t alike;
+        dpari_facts_state(&f, plan, state, given, middle + 1);
+        before = f.before;
+        st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
+        alike = before == f.before;
+        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        low = alike ? middle + 1 : low;
+        high = alike ? high : middle;
+    }
+    *first = low;
+    return st;
+}
+
+static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
+{
+    for (; name != NULL && *name != 0; name++) {
+        if (*name == '#') {
+            dpari_text_int(t, index);
+        } else {
+            dpari_text_char(t, *name);
+        }
+    }
+}
+
+static double dpari_fact_real_of(int64_t value)
+{
+    double real;
+    dpari_elements_bits(&real, &value, 8);
+    return real;
+}
+
+/* With digits enough to tell it from `other`. */
+static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
+{
+    if (kind == DPARI_FACT_REAL) {
+        const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
+        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+    } else if (kind == DPARI_FACT_TYPE) {
+        dpar_text_put(t, dpar_type_name((int32_t)value));
+    } else {
+        dpari_text_int(t, value);
+    }
+}
+
+/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
+                            const int32_t *who, dpar_why *found)
+{
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, found->text, sizeof found->text);
+    dpar_text_put(&t, plan);
+    dpar_text_put(&t, ": ");
+    if (f->name == NULL || !alike) {
+        dpar_text_put(&t, "rank ");
+        dpari_text_int(&t, who[1]);
+        dpar_text_put(&t, " begins such a plan, rank ");
+        dpari_text_int(&t, who[0]);
+        dpar_text_put(&t, " another one");
+        return;
+    }
+    dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
+    dpari_fact_put_name(&t, f->name, f->index);
+    for (i = 0; i < 2; i++) {
+        if (f->kind == DPARI_FACT_HASH) {
+            dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
+        } else {
+            dpar_text_put(&t, i ? ", " : " is ");
+            dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
+            dpar_text_put(&t, " on rank ");
+        }
+        dpari_text_int(&t, who[i]);
+    }
+}
+
+DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why)
+{
+    dpari_facts f;
+    dpar_why found;
+    int64_t first = 0, shown[3];
+    int32_t who[2];
+    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
+                          who, why);
+    if (who[0] == who[1]) {
+        return st;
+    }
+    dpari_zero(&found, sizeof found);
+    st = dpari_facts_apart(c, who, plan, state, given, &first);
+    dpari_facts_state(&f, plan, state, given, first);
+    shown[0] = f.name != NULL;
+    shown[1] = f.value;
+    shown[2] = (int64_t)dpari_facts_plan(plan);
+    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK && c->rank == who[1]) {
+        const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
+        dpari_facts_say(&f, plan, alike, shown[1], who, &found);
+    }
+    st = st == DPAR_OK
+             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
+             : st;
+    return st == DPAR_OK
+               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
+                                0)
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+{
+    int64_t at = r->used;
+    r->used += dpari_room_up(n * (int64_t)bytes);
+    return r->at != NULL ? r->at + at : NULL;
+}
+
+DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
+    if (memory != NULL && bytes >= need && past == 0) {
+        return DPAR_OK;
+    }
+    return dpari_say_word(DPAR_E_ROOM, why,
+                          "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
+                          module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
+}
+
+/* ==== comm/world.c ==== */
+
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
+enum { DPARI_VERSION = 1 };
+
+static int64_t dpari_in_units(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- segments ---------------------------------------------------------------------------------
+ */
+
+static dpari_world_head *dpari_segment_head(const dpari_segment *s)
+{
+    return (dpari_world_head *)(void *)s->base;
+}
+
+static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
+{
+    return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
+    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+}
+
+static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+{
+    const char *what = NULL;
+    dpar_text t;
+    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
+        what = "ranks of one node are 1 .. 1024";
+    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
+        what = "heap_bytes is 0 .. 2^50";
+    } else if (o && o->slot_bytes != 0 &&
+               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        what = "slot_bytes is a power of two from 4096 to 2^24";
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_STREAM)) {
+        what = "plain has bits that mean nothing";
+    }
+    if (what && why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, ", not ");
+        dpari_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                           : what[0] == 'h'                     ? o->heap_bytes
+                           : what[0] == 's'                     ? o->slot_bytes
+                                                                : o->plain);
+    }
+    return what ? DPAR_E_ARG : DPAR_OK;
+}
+
+/* Maps `bytes`; where others must reach it, as a file. */
+static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
+{
+    s->bytes = bytes;
+    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!alone && s->fd < 0) {
+        return errno ? errno : ENOSYS;
+    }
+    s->base = (char *)(alone ? dpari_os_pages(bytes) : dpari_os_map(s->fd, bytes));
+    if (!s->base) {
+        int number = errno;
+        if (s->fd >= 0) {
+            close(s->fd);
+        }
+        return number ? number : ENOMEM;
+    }
+    return 0;
+}
+
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                         const dpar_options *options, dpar_why *why)
+{
+    const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
+    const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
+    dpar_status status = dpari_segment_options(ranks, options, why);
+    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
+    int number = ENOMEM;
+    dpari_world_head *h;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    heap = dpari_in_units(heap < least ? least : heap, INT64_C(65536));
+    /* only addresses are taken here: where a limit forbids so many, fewer do */
+    for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
+        if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
+            number = dpari_segment_map(s, begin + ranks * heap, ranks == 1 || threads,
+                                       plain & DPAR_WITHOUT_MEMFD);
+        }
+        if (number == 0) {
+            break;
+        }
+    }
+    if (number == 0 && s->fd >= 0) {
+        number = dpari_os_reserve(s->fd, 0, begin);
+        if (number != 0) {
+            dpari_segment_close(s);
+        }
+    }
+    if (number != 0) {
+        return dpari_os_why(why, "shared memory of ", begin + ranks * least, number);
+    }
+    h = dpari_segment_head(s);
+    h->version = DPARI_VERSION;
+    h->ranks = (uint32_t)ranks;
+    h->bytes = s->bytes;
+    h->heap_bytes = heap;
+    h->heap_begin = begin;
+    h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
+        h->slot_bytes *= 2;
+    }
+    h->plain = plain;
+    h->threads = threads || ranks == 1;
+    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
+    return DPAR_OK;
+}
+
+static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
+{
+    return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
+           h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
+           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->heap_bytes > 0 &&
+           h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+}
+
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+{
+    struct stat about;
+    dpar_text t;
+    if (fstat(fd, &about) != 0) {
+        return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
+    }
+    s->fd = fd;
+    s->bytes = (int64_t)about.st_size;
+    s->base =
+        s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
+        return DPAR_OK;
+    }
+    if (s->base) {
+        dpari_os_unmap(s->base, s->bytes);
+        s->base = NULL;
+    }
+    close(fd);
+    s->fd = -1;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, "the shared memory that was handed over (");
+        dpari_text_int(&t, s->bytes);
+        dpar_text_put(&t, " bytes) is not of this version of dpar");
+    }
+    return DPAR_E_ARG;
+}
+
+DPARI_API void dpari_segment_close(dpari_segment *s)
+{
+    dpari_os_unmap(s->base, s->bytes);
+    s->base = NULL;
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    s->fd = -1;
+}
+
+/* ---- sleeping and waking ----------------------------------------------------------------------
+ */
+
+/* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
+static int dpari_untell(dpari_world_head *h, dpari_rank *r)
+{
+    uint32_t asleep = 1;
+    if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
+        return 0;
+    }
+    DPARI_ADD(&h->sleepers, (uint32_t)-1);
+    return 1;
+}
+
+static void dpari_ring(dpari_world_head *h, dpari_rank *r)
+{
+    if (dpari_untell(h, r)) {
+        DPARI_ADD(&r->bell, 1U);
+        dpari_os_futex_wake(&r->bell, h->threads);
+    }
+}
+
+DPARI_API void dpari_ring_all(const dpari_segment *s)
+{
+    dpari_world_head *h = dpari_segment_head(s);
+    for (uint32_t i = 0; i < h->ranks; i++) {
+        dpari_ring(h, &dpari_segment_ranks(s)[i]);
+    }
+}
+
+/* Kept out of the way: a publisher seldom finds someone asleep. */
+static void dpari_ring_sleepers(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_rank *r = &w->rank[i];
+        if (DPARI_LOAD_SEQ(&r->asleep)) {
+            int32_t peer = DPARI_LOAD(&r->waits_for);
+            if (peer < 0 || peer == w->me) {
+                dpari_ring(w->head, r);
+            }
+        }
+    }
+}
+
+DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+{
+    DPARI_STORE_SEQ(word, value);
+    if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
+        dpari_ring_sleepers(w);
+    }
+}
+
+enum {
+    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
+    DPARI_SPINS_CROWDED = 8,   /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
+    DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
+    DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
+    DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
+    DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
+};
+#define DPARI_SPIN_FOR                                                                             \
+    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
+#define DPARI_YIELD_FOR 2e-3
+#define DPARI_YIELD_IS_DEAR 50e-6
+#define DPARI_SLEEP_FOR 20e-3
+
+static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
+{
+    dpari_rank *r = &w->rank[w->me];
+    dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
+    t->told = 0;
+    dpari_untell(w->head, r);
+    /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
+     * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
+     * again, as long as work does, for which a spin would have been enough. */
+    if (w->crowded) {
+        return DPAR_MORE;
+    }
+    if (w->sleepy > 0) {
+        const double waited = dpari_os_now() - t->began;
+        w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
+        if (w->worked >= DPARI_VAIN) {
+            w->sleepy = w->vain = w->worked = 0;
+        }
+    } else if (t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
+        w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
+    }
+    return DPAR_MORE;
+}
+
+/* Nobody needs to wake it. */
+static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
+{
+    if (t->told) {
+        t->told = 0;
+        dpari_untell(w->head, &w->rank[w->me]);
+    } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
+        w->vain = 0;
+    }
+}
+
+DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
+        DPARI_STORE(&w->rank[w->me].needs, -1);
+    }
+    dpari_wait_untell(w, t);
+}
+
+static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    dpari_rank *r = &w->rank[w->me];
+    double now;
+    if (t->told && (t->peer == peer || t->peer < 0)) {
+        return dpari_wait_asleep(w, t);
+    }
+    dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
+    now = dpari_os_now();
+    if (!(t->began > 0.0)) {
+        t->began = now;
+        w->sleepy -= w->sleepy > 0;
+    }
+    if (!w->crowded && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        return DPAR_OK;
+    }
+    if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
+        sched_yield();
+        /* so long away: something else wants this core, and gets a whole slice at each yield */
+        if (dpari_os_now() - now > DPARI_YIELD_IS_DEAR) {
+            w->dear = w->dear < DPARI_SLEEPY        ? DPARI_SLEEPY
+                      : w->dear < DPARI_SLEEPY_MOST ? 2 * w->dear
+                                                    : w->dear;
+            w->sleepy = w->dear;
+        } else {
+            w->dear -= w->dear > 0;
+        }
+        return DPAR_OK;
+    }
+    if (w->head->plain & DPAR_WITHOUT_FUTEX) {
+        dpari_os_sleep(20e-6);
+        return DPAR_MORE;
+    }
+    /* counted first: whoever takes it off the count must find it there. An exchange, so that the
+     * look that follows cannot be moved before it. */
+    t->bell = DPARI_LOAD_SEQ(&r->bell);
+    t->told = 1;
+    t->peer = peer;
+    DPARI_ADD(&w->head->sleepers, 1U);
+    DPARI_STORE(&r->waits_for, peer);
+    __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
+    return DPAR_OK;
+}
+
+DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
+                    : w->sleepy ? DPARI_SPINS_SLEEPY
+                                : DPARI_SPINS)) {
+        t->turns++;
+        dpari_os_pause();
+        return DPAR_OK;
+    }
+    return dpari_wait_slow(w, t, peer);
+}
+
+static uint32_t dpari_beat(double now)
+{
+    return (uint32_t)(uint64_t)(now * 1000.0);
+}
+
+DPARI_API double dpari_beat_age(uint32_t beat, double now)
+{
+    return (double)(dpari_beat(now) - beat) / 1000.0;
+}
+
+DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs)
+{
+    dpari_rank *r = &w->rank[w->me];
+    DPARI_STORE(&r->needs, needs);
+    DPARI_STORE(&r->beat, dpari_beat(dpari_os_now()));
+}
+
+/* ---- life and death ---------------------------------------------------------------------------
+ */
+
+static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank *r = &dpari_segment_ranks(s)[rank];
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT) {
+        return;
+    }
+    if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+        __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+    }
+    if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_untell(dpari_segment_head(s), r);
+        dpari_ring_all(s);
+    }
+}
+
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank_is_dead(s, rank, ending);
+}
+
+DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+{
+    uint32_t state = DPARI_LOAD(&w->rank[rank].state);
+    if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
+        dpari_os_is_held(w->segment.fd, rank)) {
+        return state;
+    }
+    state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
+    if (state == DPARI_RANK_HERE) {
+        dpari_rank_is_dead(&w->segment, rank, 0);
+    }
+    return DPARI_LOAD(&w->rank[rank].state);
+}
+
+DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
+{
+    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT) {
+        dpar_text_put(t, " has left");
+    } else if (ending < 0) {
+        dpar_text_put(t, " was killed by signal ");
+        dpari_text_int(t, -(int64_t)ending);
+    } else {
+        dpar_text_put(t, " has ended");
+        if (ending > 0) {
+            dpar_text_put(t, " with status ");
+            dpari_text_int(t, ending);
+        }
+    }
+}
+
+DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(t, r);
+}
+
+/* ---- the heap of this rank --------------------------------------------------------------------
+ */
+
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
+{
+    return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
+}
+
+DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+{
+    const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
+    if (w->threads) {
+        return p;
+    }
+    if (p < base + (uint64_t)w->head->heap_begin || p > base + (uint64_t)w->segment.bytes ||
+        (uint64_t)bytes > base + (uint64_t)w->segment.bytes - p) {
+        return 0;
+    }
+    return p - base;
+}
+
+#define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
+
+/* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
+ * -1: there is none. */
+static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit, int32_t *place)
+{
+    const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const int64_t end = begin + w->head->heap_bytes;
+    int64_t at = dpari_in_units(begin, unit);
+    int32_t i;
+    for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
+        at = dpari_in_units(w->used[i].begin + w->used[i].bytes, unit);
+    }
+    *place = i;
+    return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
+}
+
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+{
+    const int64_t page = dpari_os_page();
+    int32_t place = 0;
+    int64_t at, take = bytes < 1 ? 1 : bytes;
+    if (take > w->head->heap_bytes) {
+        w->number = ENOMEM;
+        return DPAR_E_MEMORY;
+    }
+    take = dpari_in_units(take, page);
+    at = take >= DPARI_OS_LARGE ? dpari_heap_gap(w, take, DPARI_OS_LARGE, &place) : -1;
+    at = at >= 0 ? at : dpari_heap_gap(w, take, page, &place);
+    w->number = at < 0 ? ENOMEM : 0;
+    if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
+        w->number = ENOMEM; /* the system would end some process instead of saying no */
+    } else if (at >= 0 && w->segment.fd >= 0) {
+        w->number = dpari_os_reserve(w->segment.fd, at, take);
+        if (w->number == 0) { /* elements of a box a page apart miss the table of pages at each */
+            dpari_os_large_pages(w->segment.base + at, take);
+        }
+    }
+    if (w->number != 0) {
+        return DPAR_E_MEMORY;
+    }
+    if (at < w->fresh) {
+        int64_t old = w->fresh - at < take ? w->fresh - at : take;
+        memset(w->segment.base + at, 0, (size_t)old);
+    }
+    w->fresh = at + take > w->fresh ? at + take : w->fresh;
+    memmove(&w->used[place + 1], &w->used[place],
+            (size_t)(w->used_count - place) * sizeof w->used[0]);
+    w->used[place].begin = at;
+    w->used[place].bytes = take;
+    w->used_count++;
+    *memory = w->segment.base + at;
+    return DPAR_OK;
+}
+
+/* The first allocation that begins at `at` of the mapping or later. */
+static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
+{
+    int32_t low = 0, high = w->used_count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (w->used[middle].begin < at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+{
+    const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const dpari_used *u;
+    int32_t i;
+    low -= (int64_t)(uintptr_t)w->segment.base;
+    high -= (int64_t)(uintptr_t)w->segment.base;
+    *within = 0;
+    if (low >= high || high <= heap || low >= heap + w->head->heap_bytes) {
+        return 1;
+    }
+    i = dpari_heap_find(w, low + 1);
+    u = i > 0 ? &w->used[i - 1] : NULL;
+    if (u == NULL || low >= u->begin + u->bytes) {
+        return 0;
+    }
+    *within = u->bytes;
+    return high <= u->begin + u->bytes;
+}
+
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+{
+    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
+    const int32_t low = dpari_heap_find(w, at);
+    if (low == w->used_count || w->used[low].begin != at) {
+        return;
+    }
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    }
+#endif
+    w->used_count--;
+    memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
+}
+
+/* ---- joining ----------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_world_close(dpari_world *w)
+{
+    DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
+    dpari_ring_all(&w->segment);
+    dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    if (w->owns) {
+        dpari_segment_close(&w->segment);
+    }
+    dpari_os_unmap(w, (int64_t)sizeof *w);
+}
+
+DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                        const dpar_options *options)
+{
+    dpari_world_head *h = dpari_segment_head(s);
+    dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
+    if (!w) {
+        return NULL;
+    }
+    w->segment = *s;
+    w->head = h;
+    w->rank = dpari_segment_ranks(s);
+    w->channel = (uint64_t *)(void *)(w->rank + h->ranks);
+    w->me = me;
+    w->size = (int32_t)h->ranks;
+    w->threads = h->threads;
+    w->owns = own;
+    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
+                   : options && options->timeout_s > 0.0 ? options->timeout_s
+                                                         : 300.0;
+    w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    w->fresh = h->heap_begin + me * h->heap_bytes;
+    w->probe = DPARI_PROBE + (uint64_t)me;
+    if (!w->used) {
+        dpari_os_unmap(w, (int64_t)sizeof *w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Who has not come; the sentence. */
+static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
+{
+    dpar_status status = DPAR_E_TIMEOUT;
+    int32_t named = 0;
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "start: ");
+    for (int32_t i = 0; i < w->size; i++) {
+        uint32_t state = dpari_rank_state(w, i);
+        if (DPARI_LOAD(&w->rank[i].member) != 0) {
+            continue;
+        }
+        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (named++ < 8) {
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpari_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+        }
+    }
+    dpar_text_put(&t, " (");
+    dpari_text_int(&t, named);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, w->size);
+    dpar_text_put(&t, " ranks) after ");
+    dpari_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s");
+    return status;
+}
+
+static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
+{
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    for (int32_t i = 0; i < w->size; i++) {
+        /* one that came and left again has come */
+        while (DPARI_LOAD(&w->rank[i].member) == 0) {
+            if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
+                continue;
+            }
+            double waited = dpari_os_now() - t.began;
+            uint32_t state = dpari_rank_state(w, i);
+            int late = w->timeout_s > 0.0 && waited > w->timeout_s;
+            if ((late || state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
+                DPARI_LOAD(&w->rank[i].member) == 0) {
+                dpari_wait_end(w, &t);
+                return dpari_join_missing(w, waited, why);
+            }
+        }
+    }
+    dpari_wait_end(w, &t);
+    return DPAR_OK;
+}
+
+static int32_t dpari_cpu_bits(uint64_t v)
+{
+    int32_t n = 0;
+    for (; v; v &= v - 1) {
+        n++;
+    }
+    return n;
+}
+
+/* What can be known only when all are here: cores for all, and whether CMA is allowed. */
+static void dpari_world_look(dpari_world *w)
+{
+    dpari_rank *next = &w->rank[(w->me + 1) % w->size];
+    uint64_t word = 0;
+    int32_t cores = 0;
+    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
+        uint64_t any = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            any |= w->rank[i].cpus[k];
+        }
+        cores += dpari_cpu_bits(any);
+    }
+    w->crowded = cores < w->size;
+    if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
+        dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
+        DPARI_STORE(&w->rank[w->me].can_cma,
+                    word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size));
+    }
+}
+
+DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
+{
+    dpari_rank *r = &w->rank[w->me];
+    dpar_status status;
+    if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
+        return dpari_os_why(why, "joining: a rank's lock", 0, errno);
+    }
+    r->pid = (int32_t)getpid();
+    r->probe = (uint64_t)(uintptr_t)&w->probe;
+    dpari_os_cpus(r->cpus);
+    DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
+    dpari_publish(w, &r->member, member);
+    status = dpari_join_all(w, why);
+    if (status == DPAR_OK) {
+        dpari_world_look(w);
+    }
+    return status;
+}
+
+/* ---- flight recorder --------------------------------------------------------------------------
+ */
+
+/* Records are read while they may be written: word by word, so that no half of one tears. */
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+{
+    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
+        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call)
+{
+    dpari_rank *r = &w->rank[w->me];
+    uint64_t number = r->flights;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    dpari_flight *slot = &r->flight[number % DPARI_FLIGHTS];
+    now.f.sequence = sequence;
+    now.f.count = call->count;
+    now.f.comm = comm;
+    now.f.kind = call->kind;
+    now.f.type = call->type;
+    now.f.op = call->op;
+    now.f.root = call->root;
+    now.f.tag = call->tag;
+    now.f.state = DPARI_FLIGHT_POSTED;
+    now.f.varies = call->varies;
+    now.f.room[0] = now.f.room[1] = 0;
+    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
+    DPARI_STORE(&r->flights, number + 1);
+    return (int64_t)number;
+}
+
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
+{
+    dpari_rank *r = &w->rank[w->me];
+    if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&r->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+                         __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                                dpari_flight *out)
+{
+    const dpari_rank *r = &w->rank[rank];
+    uint64_t n = DPARI_LOAD(&r->flights), k;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
+        if (sequence == DPARI_FLIGHT_LAST ||
+            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
+            (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
+            *out = now.f;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+{
+    const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
+                     : f->root == DPARI_SPLIT ? "split"
+                                              : dpar_collective_name(f->kind));
+    dpar_text_put(t, " #");
+    dpari_text_int(t, f->sequence);
+    if (f->kind == DPAR_BARRIER || own) {
+        return;
+    }
+    dpar_text_put(t, " (");
+    if (f->varies) {
+        dpar_text_put(t, "pieces of ");
+    } else {
+        dpari_text_int(t, f->count);
+        dpari_text_char(t, ' ');
+    }
+    dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
+    if (f->type >= DPAR_TYPES) {
+        dpar_text_put(t, " as ");
+        dpar_text_put(t, dpar_type_name(dpari_kern_wire(f->type)));
+    }
+    if (f->op != DPAR_COPY) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpari_op_name(f->op));
+    }
+    if (f->kind >= DPAR_COLLECTIVES) {
+        dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
+        dpari_text_int(t, f->root);
+        dpar_text_put(t, ", tag ");
+        dpari_text_int(t, f->tag);
+    } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
+               f->kind == DPAR_SCATTER) {
+        dpar_text_put(t, ", root ");
+        dpari_text_int(t, f->root);
+    }
+    if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
+        dpar_text_put(t, ", tag ");
+        dpari_text_int(t, f->tag);
+    }
+    dpari_text_char(t, ')');
+}
+
+static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
+                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
+                                                       : " (in ");
+    dpari_flight_text(t, f);
+    if (f->comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpari_text_int(t, f->comm);
+    }
+    dpari_text_char(t, ')');
+}
+
+DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(t, &f);
+    } else {
+        dpar_text_put(t, " (it did nothing yet)");
+    }
+}
+
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(t, &f);
+    }
+}
+
+/* ==== comm/group.c ==== */
+
+/* ---- the memory behind a member ---------------------------------------------------------------
+ */
+
+static int64_t dpari_table_bytes(const dpari_world *w)
+{
+    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+DPARI_API int64_t dpari_member_bytes(const dpari_world *w)
+{
+    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
+}
+
+DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+{
+    char *behind = (char *)(g->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
+}
+
+DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
+{
+    char *behind = (char *)(g->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(g->world);
+}
+
+/* ---- how it breaks ----------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_why_set(dpar_why *why, const char *text)
+{
+    dpar_text t;
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, text);
+}
+
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
+{
+    const dpari_abort *record = &g->member[0]->abort;
+    if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+        dpari_why_set(&g->comm.why, record->text);
+        g->broken_from = record->from;
+        g->comm.status = record->status;
+    }
+    return g->comm.status;
+}
+
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+{
+    dpari_abort *record = &g->member[0]->abort;
+    uint32_t none = DPARI_ABORT_NONE;
+    if (g->comm.status != DPAR_OK) {
+        return g->comm.status;
+    }
+    if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
+        dpar_text t;
+        dpar_text_init(&t, record->text, sizeof record->text);
+        dpar_text_put(&t, text);
+        record->status = status;
+        record->from = g->first ? g->first->sequence : g->sequence + 1;
+        DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
+        dpari_ring_all(&g->world->segment);
+    }
+    /* another was first; if it died over it, this rank's own finding stands */
+    for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
+        dpari_os_sleep(100e-6);
+    }
+    if (g->comm.status == DPAR_OK) {
+        dpari_why_set(&g->comm.why, text);
+        g->comm.status = status;
+    }
+    return g->comm.status;
+}
+
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+{
+    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
+    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const uint64_t ref = DPARI_LOAD(&first->member);
+    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
+    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
+    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+        return 0;
+    }
+    dpari_why_set(why, record->text);
+    return 1;
+}
+
+/* ---- sentences --------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+{
+    dpar_text_put(t, "rank ");
+    dpari_text_int(t, rank);
+    if (g->world_rank[rank] != rank) {
+        dpar_text_put(t, " (");
+        dpari_text_int(t, g->world_rank[rank]);
+        dpar_text_put(t, " in the world)");
+    }
+}
+
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+{
+    dpari_flight f;
+    memset(&f, 0, sizeof f);
+    f.sequence = k->sequence;
+    f.count = k->call.count;
+    f.kind = k->call.kind;
+    f.type = k->call.type;
+    f.op = k->call.op;
+    f.root = k->call.root;
+    f.tag = k->call.tag;
+    f.varies = k->call.varies;
+    dpari_flight_text(t, &f);
+    dpar_text_put(t, " of ");
+    if (g->id != 0) {
+        dpar_text_put(t, "group ");
+        dpari_text_int(t, g->id);
+        dpar_text_put(t, " of ");
+    }
+    dpari_text_int(t, g->comm.size);
+    dpar_text_put(t, " ranks: ");
+}
+
+enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+
+/* When several died, the first that is missed may not be the one to look for. */
+static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+{
+    int32_t dead = 1;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
+            dead++ < DPARI_NAMED) {
+            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpari_put_rank(t, g, r);
+        }
+    }
+    if (dead > DPARI_NAMED) {
+        dpar_text_put(t, " and ");
+        dpari_text_int(t, dead - DPARI_NAMED);
+        dpar_text_put(t, " more");
+    }
+}
+
+DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpari_put_rank(&t, g, rank);
+    dpari_put_ending(&t, g->world, g->world_rank[rank]);
+    dpari_put_last(&t, g->world, g->world_rank[rank]);
+    dpari_put_others_dead(&t, g, rank);
+    return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+{
+    int32_t r;
+    for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
+    }
+    return r < g->comm.size ? r : -1;
+}
+
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+                                      double quiet, int32_t *links)
+{
+    const dpari_rank *r = g->world->rank;
+    int32_t who = world_rank, n;
+    for (n = 0; n < g->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&r[who].needs);
+        if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    *links = n;
+    return who;
+}
+
+DPARI_DOOR double dpari_quiet(double timeout)
+{
+    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+}
+
+/* ==== comm/coll.c ==== */
+
+/* The collectives of the shared-memory engine, as steps that never wait.
+ *
+ * Collective k of a communicator, on every rank:
+ *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
+ *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
+ *      word = k << 32 | fingerprint of the call.
+ *   2. It waits for the entries of ALL. So two parities are enough: who begins k + 2 has seen all
+ *      entries k + 1, and a rank that has entered k + 1 has finished reading k. And each rank
+ *      compares all fingerprints: ranks that called different things find out here, all of them.
+ *   3. All now know the same entries and choose the same way:
+ *      box     everything is readable: each takes what it needs; if some lies in users' memory,
+ *              nobody returns before all have said (word a) that they are done with it;
+ *      push    reductions, outputs are reachable too: a rank reduces its part of everybody's input
+ *              and stores it into everybody's output: each byte is read and written once;
+ *      cma     the kernel copies from the other processes;
+ *      chunks  pieces go through the slots, four buffers deep. Step j: put in chunk j (word a = j +
+ *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
+ * Words have one writer and only grow. A published word makes visible all that its writer wrote
+ * before: release and acquire are all the order that is needed. */
+
+enum {
+    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
+    DPARI_BUFFERS = 4,             /* chunks under way */
+    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
+    DPARI_CMA_PIECE = 8 << 10,     /* bytes from which the kernel's copy beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
+    DPARI_BROADCAST_LEAST = 8 << 10, /* so many bytes */
+    DPARI_BROADCAST_MOST = 128 << 10 /* to so many */
+};
+/* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
+ * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
+#define DPARI_STREAM_FROM (INT64_C(4) << 20)
+#define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
+#define DPARI_CMA_FROM (INT64_C(4) << 20)
+
+enum {
+    DPARI_ENTER,
+    DPARI_ENTRIES,
+    DPARI_CHUNKS,
+    DPARI_CMA_RESULTS,
+    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
+};
+
+/* What a rank offers in its entry when it is not inline. */
+typedef struct dpari_offer {
+    uint64_t in, out;       /* refs; 0: cannot be reached */
+    uint64_t in_at, out_at; /* addresses in its process */
+    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t flags;
+} dpari_offer;
+enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4, DPARI_OWN_TAKEN = 8 };
+
+/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
+ * back that others have read costs as much as to read one of theirs. */
+typedef struct dpari_coll {
+    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    int64_t target; /* what the word must have reached */
+    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
+    int64_t piece;                              /* bytes of a piece of a chunk */
+    int64_t buffers;                            /* chunks that fit in the slots */
+    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
+    uint64_t mine;                              /* the entry's word */
+    dpari_offer offer;
+} dpari_coll;
+
+static dpari_coll *dpari_coll_of(dpar_work *k)
+{
+    return (dpari_coll *)(void *)k->state;
+}
+
+static const dpari_coll *dpari_coll_of_const(const dpar_work *k)
+{
+    return (const dpari_coll *)(const void *)k->state;
+}
+
+static const dpari_offer *dpari_offer_of(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    if (rank == g->comm.rank) {
+        return &dpari_coll_of_const(k)->offer;
+    }
+    return (const dpari_offer *)(const void *)g->member[rank]->entry[k->sequence & 1].payload;
+}
+
+static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
+{
+    return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
+}
+
+/* ---- pieces: who gives what to whom -----------------------------------------------------------
+ */
+
+static int64_t dpari_unit(const dpar_call *call)
+{
+    return dpar_type_bytes(dpari_kern_stored(call->type));
+}
+
+static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
+{
+    int64_t sum = 0;
+    for (int32_t r = 0; r < rank; r++) {
+        sum += count[r];
+    }
+    return sum;
+}
+
+/* Bytes of this rank's `in` that go to `to`. */
+static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
+{
+    const int64_t unit = dpari_unit(call);
+    const int root = call->root == g->comm.rank;
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
+    case DPAR_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
+    case DPAR_ALL_GATHER: break;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_SCATTER && !root) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin =
+                unit * (call->in_begin ? call->in_begin[to] : dpari_sum_before(call->in_count, to));
+            p.bytes = unit * call->in_count[to];
+        } else {
+            p.begin = p.bytes * to;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Where in this rank's `out` goes what comes from `from`. */
+static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call, int32_t from)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST:
+    case DPAR_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_GATHER:
+    case DPAR_ALL_GATHER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_GATHER && call->root != g->comm.rank) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin = unit * (call->out_begin ? call->out_begin[from]
+                                              : dpari_sum_before(call->out_count, from));
+            p.bytes = unit * call->out_count[from];
+        } else {
+            p.begin = p.bytes * from;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Does a rank give every other the same bytes? */
+static int dpari_gives_one(const dpar_call *call)
+{
+    return call->kind == DPAR_BROADCAST || call->kind == DPAR_GATHER ||
+           call->kind == DPAR_ALL_GATHER;
+}
+
+/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
+{
+    const int64_t unit = dpari_unit(call), n = g->comm.size;
+    dpari_piece p;
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
+        p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
+        return p;
+    }
+    /* even shares, of whole lines */
+    int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
+    p.begin = q * share < all ? q * share : all;
+    p.bytes = all - p.begin < share ? all - p.begin : share;
+    return p;
+}
+
+/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
+{
+    const int64_t one = call->count * dpari_unit(call);
+    switch (call->kind) {
+    case DPAR_BARRIER: return 0;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_REDUCE_SCATTER: return one * g->comm.size;
+    default: return one;
+    }
+}
+
+static int dpari_is_reduction(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
+           call->kind == DPAR_REDUCE_SCATTER;
+}
+
+/* Has this rank anything in `in`? */
+static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
+{
+    return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
+           call->root == g->comm.rank;
+}
+
+/* ---- fingerprints -----------------------------------------------------------------------------
+ */
+
+static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
+{
+    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
+                 (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
+                 (uint64_t)(uint32_t)call->root << 32;
+    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
+    if (!call->varies) {
+        h = dpari_coll_mix(h, (uint64_t)call->count);
+    } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
+        const int64_t *count = call->in_count ? call->in_count : call->out_count;
+        for (int32_t r = 0; r < g->comm.size; r++) {
+            h = dpari_coll_mix(h, (uint64_t)count[r]);
+        }
+    }
+    return (uint32_t)(h >> 32);
+}
+
+/* ---- waiting for words ------------------------------------------------------------------------
+ */
+
+enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
+
+static const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                     int32_t which)
+{
+    const dpari_member *m = g->member[rank];
+    switch (which) {
+    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
+    case DPARI_WORD_A: return &m->a.word;
+    case DPARI_WORD_B: return &m->b.word;
+    default: return &m->c.word;
+    }
+}
+
+/* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
+static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = g->comm.size;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        if ((int64_t)(DPARI_LOAD(dpari_word_of(g, k, r, which)) - target) < 0) {
+            g->blocker = g->world_rank[r];
+            o->target = (int64_t)target;
+            k->phase = (k->phase & 0xff) | which << 8;
+            return 0;
+        }
+    }
+    o->cursor = 0;
+    return 1;
+}
+
+DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
+    if (rank == g->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
+        return 0;
+    }
+    return (int64_t)(DPARI_LOAD(dpari_word_of(g, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
+           0;
+}
+
+/* ---- entering ---------------------------------------------------------------------------------
+ */
+
+/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
+{
+    int64_t at = 0;
+    if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
+        memcpy(box, call->in, (size_t)bytes);
+        return;
+    }
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(g, call, r);
+        if (p.bytes > 0) {
+            memcpy(box + at, (const char *)call->in + p.begin, (size_t)p.bytes);
+        }
+        at += p.bytes;
+    }
+}
+
+/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
+                                int64_t *largest)
+{
+    dpari_piece *table = dpari_table(g, g->comm.rank, k->sequence);
+    int64_t at = 0;
+    *largest = 0;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(g, &k->call, r);
+        *largest = p.bytes > *largest ? p.bytes : *largest;
+        if (packed) {
+            p.begin = dpari_gives_one(&k->call) ? 0 : at;
+        }
+        table[r] = p;
+        at = dpari_gives_one(&k->call) ? *largest : at + p.bytes;
+    }
+    return at;
+}
+
+/* Is there memory from the first to the last byte of `in` that all can reach? */
+static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
+{
+    int64_t bytes = dpari_gives(g, call);
+    if (!call->in || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    if (call->varies && call->in_count) {
+        bytes = 0;
+        for (int32_t r = 0; r < g->comm.size; r++) {
+            int64_t begin =
+                call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
+            int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
+            bytes = end > bytes ? end : bytes;
+        }
+    }
+    return dpari_ref(g->world, call->in, bytes);
+}
+
+static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
+{
+    int takes =
+        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == g->comm.rank);
+    if (!takes || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
+}
+
+/* Does a rank write over what others still read of it, when all is where the user has it? */
+static int64_t dpari_in_place(const dpar_call *call)
+{
+    int over =
+        call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE || call->kind == DPAR_ALL_TO_ALL;
+    return over && call->in == call->out ? DPARI_IN_PLACE : 0;
+}
+
+/* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
+static int dpari_all_cma(dpari_group *g)
+{
+    for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
+        if (!DPARI_LOAD(&g->world->rank[g->world_rank[r]].can_cma)) {
+            return 0;
+        }
+    }
+    g->all_cma = 1;
+    return 1;
+}
+
+/* Bytes up to which copying them into the slot is best. */
+static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
+{
+    int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
+    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+        return g->slot_bytes * 4 / n;
+    }
+    if (call->kind == DPAR_BROADCAST) {
+        const int64_t most = DPARI_BROADCAST_BOX;
+        return most < g->slot_bytes ? most : g->slot_bytes;
+    }
+    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g) ? 0
+                                                                                   : g->slot_bytes;
+}
+
+/* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
+static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    offer->largest = dpari_gives_any(g, call) ? call->count * dpari_unit(call) : 0;
+    if (!call->varies) {
+        return dpari_gives_any(g, call) ? dpari_gives(g, call) : 0;
+    }
+    if (dpari_is_reduction(call)) {
+        return dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call);
+    }
+    return dpari_table_fill(g, k, 1, &offer->largest);
+}
+
+static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    char *slot = dpari_staging(g, g->comm.rank) + (k->sequence & 1) * g->slot_bytes;
+    const int64_t bytes = dpari_gives_here(g, k, offer);
+    offer->in_at = (uint64_t)(uintptr_t)call->in;
+    offer->out_at = (uint64_t)(uintptr_t)call->out;
+    offer->out = dpari_out_ref(g, call);
+    offer->in = 0;
+    offer->flags =
+        dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    if (bytes >= DPARI_DIRECT_FROM &&
+        !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
+        offer->in = dpari_in_ref(g, call);
+    }
+    if (!offer->in && bytes <= dpari_box_most(g, call, offer->largest)) {
+        if (bytes > 0) {
+            dpari_fill_box(g, call, slot, bytes);
+        }
+        offer->in = dpari_ref(g->world, slot, bytes);
+        offer->flags |= DPARI_BOXED;
+    } else if (call->varies && !dpari_is_reduction(call)) {
+        dpari_table_fill(g, k, 0, &offer->largest);
+    }
+}
+
+static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
+{
+    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WITHOUT_STREAM);
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
+    const dpari_piece from = dpari_piece_to(g, call, g->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
+                        stream);
+    }
+}
+
+/* The first step: give and enter. */
+static void dpari_enter(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_entry *entry = &g->member[g->comm.rank]->entry[k->sequence & 1];
+    const int64_t bytes = dpari_gives(g, &k->call);
+    o->cursor = 0;
+    o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
+    if (o->inline_bytes < 0) {
+        dpari_offer_make(g, k, &o->offer);
+        memcpy(entry->payload, &o->offer, sizeof o->offer);
+    } else if (bytes > 0 && dpari_gives_any(g, &k->call)) {
+        memcpy(entry->payload, k->call.in, (size_t)bytes);
+    }
+    k->phase = DPARI_ENTRIES;
+    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
+    dpari_publish(g->world, &entry->word, o->mine);
+    /* what needs nobody, while the others enter */
+    if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
+        !(o->offer.flags & DPARI_BOXED)) {
+        dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
+        o->offer.flags |= DPARI_OWN_TAKEN;
+    }
+}
+
+/* What a rank says that it called; 1 when that was leaving. */
+static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    dpari_flight f;
+    dpari_put_rank(t, g, rank);
+    if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
+        dpar_text_put(t, " called something else");
+        return 0;
+    }
+    if (f.root == DPARI_CLOSE) {
+        dpar_text_put(t, " closed the communicator or returned");
+        dpari_put_failed(t, g->world, g->world_rank[rank]); /* why, most likely */
+        return 1;
+    }
+    dpar_text_put(t, " called ");
+    dpari_flight_text(t, &f);
+    return 0;
+}
+
+/* Pieces of different sizes, and nothing else that a sentence could show. */
+static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
+{
+    dpari_flight f;
+    return dpari_flight_find(g->world, g->world_rank[other], g->id, k->sequence, &f) && f.varies &&
+           k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
+           f.op == k->call.op && f.root == k->call.root;
+}
+
+static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
+{
+    const int32_t me = g->comm.rank, first = me < other ? me : other;
+    dpar_why why;
+    dpar_text t;
+    int left;
+    for (int32_t r = 0; r < g->comm.size; r++) { /* after a death ranks go different ways */
+        if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
+            return dpari_fail_peer(g, k, r);
+        }
+    }
+    dpar_text_init(&t, why.text, sizeof why.text);
+    if (g->id != 0) {
+        dpar_text_put(&t, "group ");
+        dpari_text_int(&t, g->id);
+        dpar_text_put(&t, ": ");
+    }
+    left = dpari_put_called(&t, g, k, first);
+    dpar_text_put(&t, ", ");
+    left |= dpari_put_called(&t, g, k, first == me ? other : me);
+    dpar_text_put(&t, dpari_same_but_counts(g, k, other) ? ": their counts differ" : "");
+    return dpari_group_break(g, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
+}
+
+/* Have all entered, and the same? OK: yes, MORE: not yet. */
+static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = g->comm.size;
+    const uint64_t mine = o->mine;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
+        int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
+        /* ahead: it has compared this one and gone on, with this member in another communicator;
+         * after a barrier that closes one that can be, and barriers read nothing */
+        if (word == mine || ahead > 0) {
+            continue;
+        }
+        if (ahead < 0) {
+            g->blocker = g->world_rank[r];
+            o->target = (int64_t)(mine >> 32 << 32);
+            k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+            return DPAR_MORE;
+        }
+        return dpari_coll_mismatch(g, k, r);
+    }
+    o->cursor = 0;
+    return DPAR_OK;
+}
+
+/* ---- everything is readable -------------------------------------------------------------------
+ */
+
+/* Does a reduction write where it reads? Those lines are in the caches: stores past these take
+ * three times as long. */
+static int dpari_over_input(const dpari_group *g, int32_t outs)
+{
+    for (int32_t j = 0; j < outs; j++) {
+        for (int32_t r = 0; r < g->comm.size; r++) {
+            if (g->out[j] == g->in[r]) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
+static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t outs, int64_t bytes,
+                               int64_t written)
+{
+    const int32_t stream = dpari_streams(g, written) && !dpari_over_input(g, outs);
+    dpari_kern_reduce(g->out, outs, g->in, g->comm.size, bytes / dpari_unit(call), call->type,
+                      call->op, stream);
+}
+
+static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    int64_t begin = 0, bytes = call->count * dpari_unit(call);
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+        return;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        begin = bytes * g->comm.rank;
+    }
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] =
+            (r == g->comm.rank
+                 ? (const char *)call->in
+                 : (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload) +
+            begin;
+    }
+    g->out[0] = call->out;
+    dpari_reduce_range(g, call, 1, bytes, 0);
+}
+
+static void dpari_inline_take(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (dpari_is_reduction(call)) {
+        dpari_inline_reduce(g, k);
+        return;
+    }
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_piece_from(g, call, r);
+        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
+        const char *box = (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload;
+        if (r == g->comm.rank) {
+            dpari_take_own(g, call, 0);
+        } else if (p.bytes > 0) {
+            memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
+        }
+    }
+}
+
+/* ---- reductions on offers ---------------------------------------------------------------------
+ */
+
+/* Each reduces its part of all inputs, into all outputs. */
+static void dpari_push(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(g, call, g->comm.rank);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
+        g->in[r] = (const char *)dpari_at(g->world, offer->in) + part.begin;
+        if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
+            g->out[outs++] = (char *)dpari_at(g->world, offer->out) + part.begin;
+        }
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        g->out[outs++] = call->out;
+    }
+    if (part.bytes > 0) {
+        dpari_reduce_range(g, call, outs, part.bytes, part.bytes * outs);
+    }
+}
+
+/* Each reduces all that it needs itself. */
+static void dpari_pull_reduce(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+        return;
+    }
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, dpari_offer_of(g, k, r)->in);
+    }
+    g->out[0] = call->out;
+    dpari_reduce_range(g, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+}
+
+/* What all ranks know of the offers. */
+typedef struct dpari_offers {
+    int readable; /* all inputs */
+    int writable; /* all outputs that are needed */
+    int boxed;    /* no input is in a user's memory */
+    int in_place; /* some rank reduces over its own input where it lies */
+    int cma;      /* all may read the others' memory */
+    int64_t largest;
+} dpari_offers;
+
+static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    dpari_offers all = {1, 1, 1, 0, 1, 0};
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
+        const int boxed = (offer->flags & DPARI_BOXED) != 0;
+        all.readable &= offer->in != 0;
+        all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
+                        (call->kind == DPAR_REDUCE && r != call->root);
+        all.boxed &= boxed;
+        all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
+        all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
+        all.largest = offer->largest > all.largest ? offer->largest : all.largest;
+    }
+    return all;
+}
+
+/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+ */
+
+static dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    dpar_text t;
+    dpar_why why;
+    /* a process that dies loses its memory well before its lock */
+    for (int32_t i = 0; i < 2000; i++) {
+        if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
+            return dpari_fail_peer(g, k, rank);
+        }
+        dpari_os_sleep(100e-6);
+    }
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpar_text_put(&t, "the memory of ");
+    dpari_put_rank(&t, g, rank);
+    dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
+    return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
+}
+
+static int32_t dpari_pid(const dpari_group *g, int32_t rank)
+{
+    return g->world->rank[g->world_rank[rank]].pid;
+}
+
+/* This rank's part of all inputs into its own output, block by block through its slots. */
+static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(g, call, g->comm.rank);
+    const int32_t n = g->comm.size, me = g->comm.rank;
+    const int64_t most = DPARI_BLOCK;
+    int64_t block = 2 * g->slot_bytes / n / 64 * 64;
+    char *slots = dpari_staging(g, me);
+    block = block < most ? block : most;
+    for (int64_t at = 0; at < part.bytes; at += block) {
+        int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
+        for (int32_t r = 0; r < n; r++) {
+            char *copy = slots + r * block;
+            uint64_t from = dpari_offer_of(g, k, r)->in_at + (uint64_t)(part.begin + at);
+            g->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
+            if (r != me && dpari_os_read_peer(dpari_pid(g, r), copy, from, bytes) != 0) {
+                return dpari_cma_failed(g, k, r);
+            }
+        }
+        g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        dpari_reduce_range(g, call, 1, bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The parts that the others reduced. */
+static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
+{
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece part = dpari_part(g, &k->call, r);
+        uint64_t from = dpari_offer_of(g, k, r)->out_at + (uint64_t)part.begin;
+        if (dpari_os_read_peer(dpari_pid(g, r), (char *)k->call.out + part.begin, from,
+                               part.bytes) != 0) {
+            return dpari_cma_failed(g, k, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- moves on offers --------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
+                                       int64_t gives, int64_t takes)
+{
+    const int64_t unit = dpari_unit(&k->call);
+    dpar_text t;
+    dpar_why why;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, dpar_collective_name(k->call.kind));
+    dpar_text_put(&t, " #");
+    dpari_text_int(&t, k->sequence);
+    dpar_text_put(&t, ": rank ");
+    dpari_text_int(&t, from);
+    dpar_text_put(&t, " gives ");
+    dpari_text_int(&t, gives / unit);
+    dpar_text_put(&t, " elements to rank ");
+    dpari_text_int(&t, g->comm.rank);
+    dpar_text_put(&t, ", which takes ");
+    dpari_text_int(&t, takes / unit);
+    return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
+}
+
+/* Where the piece from `from` for this rank lies behind that rank's offer. */
+static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
+{
+    const dpar_call *call = &k->call;
+    dpari_piece p = {0, call->count * dpari_unit(call)};
+    if (call->varies) {
+        return dpari_table(g, from, k->sequence)[g->comm.rank];
+    }
+    p.begin = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
+    return p;
+}
+
+static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
+{
+    for (int32_t r = 0; r < g->comm.size && k->call.varies; r++) {
+        const int64_t gives = dpari_table(g, r, k->sequence)[g->comm.rank].bytes;
+        const int64_t takes = dpari_piece_from(g, &k->call, r).bytes;
+        if (gives != takes) {
+            return dpari_size_mismatch(g, k, r, gives, takes);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
+ * core the other goes on. 0: not possible here. */
+static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = g->comm.rank, r = me + 1 < g->comm.size ? me + 1 : 0;
+    const uint64_t ref = dpari_offer_of(g, k, r)->in;
+    const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
+    if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
+        return 0;
+    }
+    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
+                            (const char *)call->in + own.begin,
+                            (char *)call->out + dpari_piece_from(g, call, r).begin,
+                            (const char *)dpari_at(g->world, ref) + other.begin, own.bytes);
+    return 1;
+}
+
+/* Everyone takes its pieces where they are offered, or through the kernel. */
+static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
+{
+    const dpar_call *call = &k->call;
+    const int32_t n = g->comm.size;
+    const int32_t stream =
+        dpari_streams(g, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
+    /* own memory that the others read too: first, while nobody has touched it */
+    const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
+    const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
+    for (int32_t i = done; i < n; i++) {
+        const int32_t r = (g->comm.rank + first + i) % n;
+        const dpari_offer *offer = dpari_offer_of(g, k, r);
+        const dpari_piece to = dpari_piece_from(g, call, r), from = dpari_offered(g, k, r);
+        if (to.bytes == 0) {
+            continue;
+        }
+        if (r == g->comm.rank) {
+            if (!(offer->flags & DPARI_OWN_TAKEN)) {
+                dpari_take_own(g, call, stream);
+            }
+        } else if (offer->in && !stream) {
+            dpari_kern_fetch((char *)call->out + to.begin,
+                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes);
+        } else if (offer->in) {
+            dpari_kern_copy((char *)call->out + to.begin,
+                            (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
+                            stream);
+        } else if (dpari_os_read_peer(dpari_pid(g, r), (char *)call->out + to.begin,
+                                      offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+            return dpari_cma_failed(g, k, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- chunks -----------------------------------------------------------------------------------
+ */
+
+static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
+{
+    return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
+}
+
+/* The part of a piece that goes with chunk `step`: empty past its end. */
+static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
+{
+    int64_t skip = step * size;
+    dpari_piece c = {p.begin + skip, p.bytes - skip};
+    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    return c;
+}
+
+/* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
+ * soon, and its root fills all the room there is before it has to wait. */
+static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_coll *o,
+                             int64_t largest)
+{
+    const int64_t room = 2 * g->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    const int64_t limit = DPARI_BROADCAST_MOST;
+    o->buffers = DPARI_BUFFERS;
+    if (call->kind == DPAR_BROADCAST) {
+        int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
+        most = most < limit ? most : limit;
+        piece = piece < least ? least : piece;
+        o->piece = piece < most ? piece : most;
+        o->buffers = room / o->piece;
+    } else {
+        o->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
+                                         : room / DPARI_BUFFERS / g->comm.size / 64 * 64;
+    }
+    o->steps = (largest + o->piece - 1) / o->piece;
+}
+
+/* A rank that gives nothing says so once, and so does one that takes nothing. */
+static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_member *mine = g->member[g->comm.rank];
+    const int32_t kind = k->call.kind;
+    const int root = k->call.root == g->comm.rank;
+    const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
+    dpari_chunks_cut(g, &k->call, o, largest);
+    o->in_step = o->mid_step = o->out_step = 0;
+    k->phase = DPARI_CHUNKS;
+    if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
+        o->in_step = o->steps;
+        dpari_publish(g->world, &mine->a.word, dpari_step_word(k, o->steps));
+    } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
+        o->mid_step = o->steps;
+        dpari_publish(g->world, &mine->b.word, dpari_step_word(k, o->steps));
+    }
+}
+
+/* Puts in what the others are to take or reduce of this chunk. */
+static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+{
+    char *buffer = dpari_buffer(g, o, g->comm.rank, o->in_step);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(g, &k->call, r)
+                                                     : dpari_piece_to(g, &k->call, r);
+        if (r == g->comm.rank || p.bytes == 0) {
+            continue;
+        }
+        p = dpari_chunk(p, o->piece, o->in_step);
+        if (p.bytes > 0) {
+            memcpy(buffer + (dpari_gives_one(&k->call) ? 0 : r * o->piece),
+                   (const char *)k->call.in + p.begin, (size_t)p.bytes);
+        }
+        if (dpari_gives_one(&k->call)) {
+            return;
+        }
+    }
+}
+
+/* Takes its pieces of the chunk. */
+static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_piece_from(g, call, r), o->piece, o->mid_step);
+        const char *from = dpari_buffer(g, o, r, o->mid_step) +
+                           (dpari_gives_one(call) ? 0 : g->comm.rank * o->piece);
+        if (p.bytes > 0) {
+            dpari_kern_copy((char *)call->out + p.begin, from, p.bytes,
+                            o->steps * o->piece >= DPARI_STREAM_COPY_FROM &&
+                                dpari_streams(g, DPARI_STREAM_FROM));
+        }
+    }
+}
+
+/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = g->comm.rank;
+    const dpari_piece part = dpari_part(g, call, me);
+    const dpari_piece p = dpari_chunk(part, o->piece, o->mid_step);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        g->in[r] = r == me ? (const char *)call->in + p.begin
+                           : dpari_buffer(g, o, r, o->mid_step) + me * o->piece;
+    }
+    if (call->kind != DPAR_REDUCE_SCATTER) {
+        g->out[outs++] = dpari_buffer(g, o, me, o->mid_step) + me * o->piece;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        g->out[outs++] = (char *)call->out + (p.begin - part.begin);
+    } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
+        g->out[outs++] = (char *)call->out + p.begin;
+    }
+    if (p.bytes > 0) {
+        dpari_reduce_range(g, call, outs, p.bytes, 0);
+    }
+}
+
+static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+        return;
+    }
+    for (int32_t i = 1; i < g->comm.size; i++) {
+        const int32_t r = (g->comm.rank + i) % g->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_part(g, call, r), o->piece, o->out_step);
+        if (p.bytes > 0) {
+            dpari_kern_fetch((char *)call->out + p.begin,
+                             dpari_buffer(g, o, r, o->out_step) + r * o->piece, p.bytes);
+        }
+    }
+}
+
+/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+static int32_t dpari_last_word(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C : DPARI_WORD_B;
+}
+
+/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_member *mine = g->member[g->comm.rank];
+    const int32_t last = dpari_last_word(&k->call);
+    while (o->in_step < o->steps || o->mid_step < o->steps ||
+           (last == DPARI_WORD_C && o->out_step < o->steps)) {
+        if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
+            (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
+            if (o->in_step >= o->buffers &&
+                !dpari_reached(g, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_in(g, k, o);
+            dpari_publish(g->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
+        } else if (o->mid_step < o->in_step &&
+                   (last == DPARI_WORD_B || o->mid_step <= o->out_step + 1)) {
+            if (!dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
+                return DPAR_MORE;
+            }
+            if (dpari_is_reduction(&k->call)) {
+                dpari_chunk_reduce(g, k, o);
+            } else {
+                dpari_chunk_take(g, k, o);
+            }
+            dpari_publish(g->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
+        } else {
+            if (!dpari_reached(g, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_results(g, k, o);
+            dpari_publish(g->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
+        }
+    }
+    if (!dpari_is_reduction(&k->call)) {
+        dpari_take_own(g, &k->call, 0);
+    }
+    o->target = (int64_t)dpari_step_word(k, o->steps);
+    k->phase = DPARI_FINAL | last << 8;
+    return DPAR_MORE;
+}
+
+/* ---- the way ----------------------------------------------------------------------------------
+ */
+
+/* This rank is done with the others' memory; so will all be. */
+static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    k->phase = phase | DPARI_WORD_A << 8;
+    o->target = (int64_t)dpari_step_word(k, step);
+    dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
+}
+
+/* OK: all is done; MORE: go on by phase. */
+static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(g, k);
+    dpar_status status = DPAR_OK;
+    int64_t largest = 0;
+    if (all.readable && all.writable &&
+        (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
+         k->call.kind == DPAR_REDUCE_SCATTER)) {
+        dpari_push(g, k);
+        if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    if (all.readable && !all.in_place) {
+        dpari_pull_reduce(g, k);
+        if (all.boxed) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    for (int32_t q = 0; q < g->comm.size; q++) {
+        int64_t bytes = dpari_part(g, &k->call, q).bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (all.cma && largest * g->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+        status = dpari_cma_reduce(g, k);
+        dpari_done_with_others(
+            g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+        return status != DPAR_OK ? status : DPAR_MORE;
+    }
+    dpari_chunks_begin(g, k, largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(g, k);
+    dpar_status status = dpari_sizes_check(g, k);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (all.readable || (all.cma && !all.in_place && k->call.kind != DPAR_BROADCAST)) {
+        status = dpari_pull(g, k, all.largest);
+        if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
+            return status;
+        }
+        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    dpari_chunks_begin(g, k, all.largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
+{
+    if (dpari_coll_of(k)->inline_bytes >= 0) {
+        dpari_inline_take(g, k);
+        return DPAR_OK;
+    }
+    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
+}
+
+DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpar_status status = DPAR_MORE;
+    if ((k->phase & 0xff) == DPARI_ENTER) {
+        dpari_enter(g, k);
+    }
+    if ((k->phase & 0xff) == DPARI_ENTRIES) {
+        status = dpari_entries(g, k);
+        status = status == DPAR_OK ? dpari_coll_choose(g, k) : status;
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
+        status = dpari_chunks(g, k);
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CMA_RESULTS &&
+        dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
+        status = dpari_cma_results(g, k);
+        if (status == DPAR_OK) {
+            dpari_done_with_others(g, k, DPARI_FINAL, 2);
+            status = DPAR_MORE;
+        }
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
+        status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+    }
+    return status;
+}
+
+/* ==== comm/p2p.c ==== */
+
+/* Messages of the shared-memory engine.
+ *
+ * One channel an ordered pair of ranks, in the sender's heap, opened at its first record: a ring of
+ * cells, each with a block. A cell's word is the index of its record + 1, written last. The
+ * receiver takes the records of a channel in order, always, and counts them in `consumed`, so that
+ * the ring comes free however the receives are posted: what nobody has asked for yet moves into a
+ * note in private memory.
+ *
+ *     EAGER  envelope and the first bytes: in the cell, or in its block; DATA follows if there are
+ *            more, until all is told. The sender is done when the last is in the ring.
+ *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
+ *            registered memory, or from its process, and answers FIN;
+ *            or it answers CTS: with a ref to its own registered memory, into which the sender
+ *            copies, then PUT; or without, for DATA. Where both memories are registered and the
+ *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
+ *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
+ *
+ * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
+ * message; answers and pieces carry it. Whatever names an id that is not (or no longer) known is
+ * dropped: its communicator broke here.
+ *
+ * Blocking waits look at one channel, and at all of them now and then: so every rank that waits for
+ * anything moves everything that others sent to it. */
+enum {
+    DPARI_P2P_CELLS = 32, /* of a channel */
+    DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
+    DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
+    DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
+    DPARI_P2P_BLOCK = 8192,
+    DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
+    DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
+    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
+    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+};
+
+enum {
+    DPARI_P2P_IS_EAGER = 1,
+    DPARI_P2P_IS_RTS,
+    DPARI_P2P_IS_CTS,
+    DPARI_P2P_IS_DATA,
+    DPARI_P2P_IS_PUT,
+    DPARI_P2P_IS_FIN
+};
+
+/* work->phase */
+enum {
+    DPARI_P2P_POSTED = 1,
+    DPARI_P2P_ARRIVING,
+    DPARI_P2P_QUEUED,
+    DPARI_P2P_SENDING,
+    DPARI_P2P_WAITING,
+    DPARI_P2P_DONE
+};
+
+/* work->state */
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT };
+
+typedef struct dpari_p2p_head {
+    uint32_t comm;
+    int32_t tag;
+    uint32_t id;
+    uint16_t kind, type;
+    int64_t bytes; /* of the message */
+} dpari_p2p_head;
+
+typedef struct dpari_p2p_cell {
+    uint64_t word;
+    dpari_p2p_head head;
+    char payload[DPARI_P2P_INLINE];
+} dpari_p2p_cell;
+
+/* Payload of RTS and CTS: memory of the rank that wrote it. */
+typedef struct dpari_p2p_where {
+    uint64_t ref;     /* 0: it is not registered */
+    uint64_t address; /* in its process */
+    int64_t begin;    /* CTS: where the part begins that the sender is to copy */
+    int64_t present;  /* RTS: the sender waits in a call, and will answer at once */
+} dpari_p2p_where;
+
+typedef struct dpari_p2p_channel {
+    uint64_t consumed; /* written by the receiver */
+    char room[DPARI_LINE - 8];
+    dpari_p2p_cell cell[DPARI_P2P_CELLS];
+    char block[DPARI_P2P_CELLS][DPARI_P2P_BLOCK];
+} dpari_p2p_channel;
+
+/* A record taken out of the ring before its receive was posted, its payload behind it; or one that
+ * found no room in the ring. */
+typedef struct dpari_p2p_note {
+    struct dpari_p2p_note *next;
+    int64_t got;
+    int32_t size_class;
+    dpari_p2p_head head;
+    dpari_p2p_where where;
+} dpari_p2p_note;
+
+typedef struct dpari_p2p_works {
+    dpar_work *first, *last;
+} dpari_p2p_works;
+
+typedef struct dpari_p2p_notes {
+    dpari_p2p_note *first, *last;
+} dpari_p2p_notes;
+
+/* What this rank keeps about one peer (itself too). */
+typedef struct dpari_p2p_link {
+    dpari_p2p_channel *in; /* from it; NULL: not open */
+    uint64_t in_next, in_told;
+    dpari_p2p_works posted;   /* receives without a message */
+    dpari_p2p_works arriving; /* receives whose pieces come */
+    dpari_p2p_notes early;    /* messages without a receive */
+    dpari_p2p_channel *out;
+    uint64_t out_next, out_free; /* records written, known to be consumed */
+    dpari_p2p_works queue;       /* sends that wait for room, the first may be half sent */
+    dpari_p2p_works waiting;     /* sends whose RTS is out; to oneself: without a receive */
+    dpari_p2p_works streams;     /* sends that a CTS asked for */
+    dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
+    uint32_t ids;
+    int32_t no_cma; /* it was tried and failed */
+    int32_t rang;   /* the peer was woken for its full ring */
+} dpari_p2p_link;
+
+typedef struct dpari_p2p_chunk {
+    struct dpari_p2p_chunk *next;
+    int64_t bytes;
+} dpari_p2p_chunk;
+
+struct dpari_p2p {
+    dpari_world *world;
+    int64_t bytes; /* of this, with its links */
+    int32_t open;  /* works that are not done */
+    int32_t idle;  /* looks in vain since the last success */
+    int32_t direct, cma;
+    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES];
+    char *fresh, *fresh_end;
+    dpari_p2p_chunk *chunks;
+    dpari_p2p_link link[1]; /* of each rank */
+};
+
+DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
+    dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
+    if (!p) {
+        return NULL;
+    }
+    p->world = w;
+    p->bytes = bytes;
+    p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
+    p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
+    return p;
+}
+
+DPARI_API void dpari_p2p_close(dpari_p2p *p)
+{
+    if (!p) {
+        return;
+    }
+    while (p->chunks) {
+        dpari_p2p_chunk *c = p->chunks;
+        p->chunks = c->next;
+        dpari_os_unmap(c, c->bytes);
+    }
+    dpari_os_unmap(p, p->bytes);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
+{
+    k->next = NULL;
+    if (list->first) {
+        list->last->next = k;
+    } else {
+        list->first = k;
+    }
+    list->last = k;
+}
+
+/* Takes k, which follows `before` (NULL: it is the first), off the list. */
+static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
+{
+    if (before) {
+        before->next = k->next;
+    } else {
+        list->first = k->next;
+    }
+    if (list->last == k) {
+        list->last = before;
+    }
+    k->next = NULL;
+}
+
+/* Takes the first of that communicator and tag off the list; NULL: there is none. */
+static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
+{
+    dpar_work *before = NULL, *k;
+    for (k = list->first; k; before = k, k = k->next) {
+        if (k->call.tag == tag && dpari_group_of(k->comm)->id == comm) {
+            dpari_p2p_unlink(list, before, k);
+            return k;
+        }
+    }
+    return NULL;
+}
+
+static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = list->first;
+    while (k && k->state[DPARI_P2P_ID] != (int64_t)id) {
+        k = k->next;
+    }
+    return k;
+}
+
+static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
+{
+    dpar_work *before = NULL, *at;
+    for (at = list->first; at != k; at = at->next) {
+        before = at;
+    }
+    dpari_p2p_unlink(list, before, k);
+}
+
+static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+{
+    dpari_group *g = dpari_group_of(k->home);
+    k->status = status;
+    k->phase = DPARI_P2P_DONE;
+    k->behind = g->finished;
+    g->finished = k;
+    p->open--;
+}
+
+/* ---- notes ------------------------------------------------------------------------------------
+ */
+
+/* A note with room for `bytes` behind it; NULL: no memory. Sizes are powers of two; what is given
+ * back is used again. */
+static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
+{
+    const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
+    int32_t size_class = 0;
+    dpari_p2p_note *n;
+    int64_t take;
+    while (INT64_C(128) << size_class < need) {
+        size_class++;
+    }
+    take = INT64_C(128) << size_class;
+    n = p->idle_notes[size_class];
+    if (n) {
+        p->idle_notes[size_class] = n->next;
+    } else {
+        if (p->fresh_end - p->fresh < take) {
+            dpari_p2p_chunk *c = (dpari_p2p_chunk *)dpari_os_pages(DPARI_P2P_CHUNK);
+            if (!c) {
+                return NULL;
+            }
+            c->bytes = DPARI_P2P_CHUNK;
+            c->next = p->chunks;
+            p->chunks = c;
+            p->fresh = (char *)c + DPARI_LINE;
+            p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
+        }
+        n = (dpari_p2p_note *)(void *)p->fresh;
+        p->fresh += take;
+    }
+    n->size_class = size_class;
+    n->next = NULL;
+    n->got = 0;
+    return n;
+}
+
+static void dpari_p2p_note_free(dpari_p2p *p, dpari_p2p_note *n)
+{
+    n->next = p->idle_notes[n->size_class];
+    p->idle_notes[n->size_class] = n;
+}
+
+static char *dpari_p2p_note_data(dpari_p2p_note *n)
+{
+    return (char *)(n + 1);
+}
+
+static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *n)
+{
+    if (list->first) {
+        list->last->next = n;
+    } else {
+        list->first = n;
+    }
+    list->last = n;
+}
+
+static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before, dpari_p2p_note *n)
+{
+    if (before) {
+        before->next = n->next;
+    } else {
+        list->first = n->next;
+    }
+    if (list->last == n) {
+        list->last = before;
+    }
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(to, from, (size_t)bytes);
+    }
+}
+
+static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
+{
+    const int32_t plain = w->head->plain;
+    dpari_kern_copy(to, from, bytes, bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WITHOUT_STREAM));
+}
+
+/* ---- writing into a channel -------------------------------------------------------------------
+ */
+
+static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
+    void *memory = NULL;
+    dpar_status s;
+    if (link->out) {
+        return DPAR_OK;
+    }
+    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), &memory); /* zeroed */
+    if (s == DPAR_OK) {
+        link->out = (dpari_p2p_channel *)memory;
+        DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
+    }
+    return s;
+}
+
+/* The next cell, if it is free. */
+static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
+{
+    if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+        link->out_free = DPARI_LOAD(&link->out->consumed);
+        if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+            /* the receiver may sleep in a wait for another rank, whose news alone wake it */
+            if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
+                link->rang = 1;
+                dpari_ring_all(&w->segment);
+            }
+            return NULL;
+        }
+        link->rang = 0;
+    }
+    return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
+}
+
+static char *dpari_p2p_out_block(const dpari_p2p_link *link)
+{
+    return link->out->block[link->out_next % DPARI_P2P_CELLS];
+}
+
+static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
+{
+    link->out_next++;
+    dpari_publish(w, &cell->word, link->out_next);
+}
+
+static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell,
+                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    cell->head = *head;
+    memcpy(cell->payload, where, sizeof *where);
+    dpari_p2p_push(w, link, cell);
+}
+
+/* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
+static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
+                            const dpari_p2p_where *where)
+{
+    dpari_world *w = p->world;
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *n;
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    head.id = id;
+    head.kind = (uint16_t)kind;
+    if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (cell) {
+            dpari_p2p_send_answer(w, link, cell, &head, where);
+            return 1;
+        }
+    }
+    n = dpari_p2p_note_make(p, 0);
+    if (!n) {
+        return 0;
+    }
+    n->head = head;
+    n->where = *where;
+    dpari_p2p_note_append(&link->answers, n);
+    return 1;
+}
+
+/* Bytes of the piece at `at` when so many are left. The first are small, so that the receiver has
+ * something to copy soon. */
+static int64_t dpari_p2p_piece(int64_t at, int64_t left)
+{
+    const int64_t most = at < DPARI_P2P_BLOCK ? DPARI_P2P_BLOCK / 2 : DPARI_P2P_BLOCK;
+    return left < most ? left : most;
+}
+
+static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
+{
+    head->comm = dpari_group_of(k->comm)->id;
+    head->tag = k->call.tag;
+    head->id = (uint32_t)k->state[DPARI_P2P_ID];
+    head->type = (uint16_t)k->call.type;
+    head->bytes = k->state[DPARI_P2P_BYTES];
+}
+
+/* What others may copy from; 0: nothing. */
+static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
+{
+    return p->direct ? dpari_ref(p->world, at, bytes) : 0;
+}
+
+/* Writes the envelope of a queued send into the cell; its next phase. */
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+                                      dpari_p2p_cell *cell)
+{
+    dpari_world *w = p->world;
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
+    dpari_p2p_where where = {0, 0, 0, 0};
+    int32_t phase = DPARI_P2P_DONE;
+    dpari_p2p_envelope(k, &cell->head);
+    cell->head.kind = DPARI_P2P_IS_EAGER;
+    if (bytes >= DPARI_P2P_DIRECT) {
+        where.ref = dpari_p2p_ref(p, k->call.in, bytes);
+    }
+    if (bytes > DPARI_P2P_EAGER || where.ref) {
+        where.address = (uint64_t)(uintptr_t)k->call.in;
+        where.present = !w->crowded && DPARI_LOAD(&w->waiting);
+        cell->head.kind = DPARI_P2P_IS_RTS;
+        memcpy(cell->payload, &where, sizeof where);
+        phase = DPARI_P2P_WAITING;
+    } else if (bytes <= DPARI_P2P_INLINE) {
+        dpari_p2p_copy(cell->payload, k->call.in, bytes);
+    } else {
+        dpari_p2p_copy(dpari_p2p_out_block(link), k->call.in, first);
+        k->state[DPARI_P2P_AT] = first;
+        phase = DPARI_P2P_SENDING;
+    }
+    dpari_p2p_push(w, link, cell);
+    return phase;
+}
+
+/* Puts the next pieces of a send into the ring. 1: all are there. */
+static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    while (k->state[DPARI_P2P_AT] < bytes) {
+        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_envelope(k, &cell->head);
+        cell->head.kind = DPARI_P2P_IS_DATA;
+        cell->head.bytes = at;
+        cell->head.tag = (int32_t)piece;
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+                       (const char *)k->call.in + at, piece);
+        dpari_p2p_push(w, link, cell);
+        k->state[DPARI_P2P_AT] = at + piece;
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
+{
+    dpari_world *w = p->world;
+    while (link->answers.first) {
+        dpari_p2p_note *n = link->answers.first;
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
+        dpari_p2p_note_unlink(&link->answers, NULL, n);
+        dpari_p2p_note_free(p, n);
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
+{
+    dpari_world *w = p->world;
+    while (link->queue.first) {
+        dpar_work *k = link->queue.first;
+        if (k->phase == DPARI_P2P_QUEUED) {
+            dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+            if (!cell) {
+                return 0;
+            }
+            k->phase = dpari_p2p_put_envelope(p, link, k, cell);
+        }
+        if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
+            return 0;
+        }
+        dpari_p2p_unlink(&link->queue, NULL, k);
+        if (k->phase == DPARI_P2P_WAITING) {
+            dpari_p2p_append(&link->waiting, k);
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
+    }
+    return 1;
+}
+
+/* Writes what there is room for: answers, then messages in their order, then what was asked for. */
+static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_world *w = p->world;
+    if (!link->answers.first && !link->queue.first && !link->streams.first) {
+        return;
+    }
+    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
+        !dpari_p2p_push_queue(p, link)) {
+        return;
+    }
+    while (link->streams.first) {
+        dpar_work *k = link->streams.first;
+        if (!dpari_p2p_put_data(w, link, k)) {
+            return;
+        }
+        dpari_p2p_unlink(&link->streams, NULL, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* ---- a message meets its receive --------------------------------------------------------------
+ */
+
+/* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
+static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+{
+    dpari_group *g = dpari_group_of(k->comm);
+    const int32_t unit = dpar_type_bytes(head->type);
+    char buffer[sizeof(dpar_why)];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_put(&t, "recv #");
+    dpari_text_int(&t, k->sequence);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, k->call.count);
+    dpari_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(k->call.type));
+    dpar_text_put(&t, " from rank ");
+    dpari_text_int(&t, k->call.root);
+    dpar_text_put(&t, ", tag ");
+    dpari_text_int(&t, k->call.tag);
+    dpar_text_put(&t, ": rank ");
+    dpari_text_int(&t, k->call.root);
+    dpar_text_put(&t, " sent ");
+    dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
+    dpari_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(head->type));
+    dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
+}
+
+/* A broken communicator's memory may be in other use by now: it is not touched any more. */
+static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
+{
+    dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
+    if (s != DPAR_OK) {
+        dpari_p2p_finish(p, k, s);
+    }
+    return s != DPAR_OK;
+}
+
+static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
+{
+    return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
+}
+
+/* The first bytes of an EAGER message reach their receive. */
+static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+                                 const dpari_p2p_head *head, const char *from, int64_t got)
+{
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    dpari_p2p_copy(k->call.out, from, got);
+    if (got == head->bytes) {
+        dpari_p2p_finish(p, k, DPAR_OK);
+        return;
+    }
+    k->state[DPARI_P2P_ID] = head->id;
+    k->state[DPARI_P2P_AT] = got;
+    k->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, k);
+}
+
+/* Copies from the sender's process. A sender that is there streams faster, with both cores; one
+ * that is not, or that has no core, would have to come first. */
+static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+                          const dpari_p2p_where *where)
+{
+    const dpari_world *w = p->world;
+    if (!p->cma || link->no_cma || where->present || !w->rank[w->me].can_cma) {
+        return 0;
+    }
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
+                                      k->state[DPARI_P2P_BYTES]) != 0;
+    return !link->no_cma;
+}
+
+/* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
+static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+                          int64_t begin)
+{
+    dpari_p2p_where where = {0, 0, 0, 0};
+    where.ref = ref;
+    where.begin = begin;
+    k->state[DPARI_P2P_ID] = id;
+    k->state[DPARI_P2P_AT] = 0;
+    k->phase = DPARI_P2P_ARRIVING;
+    if (dpari_p2p_answer(p, peer, DPARI_P2P_IS_CTS, id, &where)) {
+        dpari_p2p_append(&p->link[peer].arriving, k);
+    } else {
+        dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+    }
+}
+
+/* The envelope of a large message reaches its receive. */
+static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
+                                 const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    dpari_world *w = p->world;
+    const dpari_p2p_where none = {0, 0, 0, 0};
+    int64_t mine = head->bytes; /* what this rank copies */
+    uint64_t ref;
+    int told;
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    if (dpari_p2p_is_lost(p, k)) {
+        return;
+    }
+    ref = dpari_p2p_ref(p, k->call.out, head->bytes);
+    if (where->ref) {
+        if (ref && where->present && mine >= DPARI_P2P_SHARE) {
+            mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
+            dpari_p2p_ask(p, peer, k, head->id, ref, mine);
+        }
+        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
+    } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
+        dpari_p2p_ask(p, peer, k, head->id, ref, 0);
+        return;
+    }
+    told = dpari_p2p_answer(p, peer, DPARI_P2P_IS_FIN, head->id, &none);
+    if (mine == head->bytes) {
+        dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
+    }
+}
+
+/* ---- reading a channel ------------------------------------------------------------------------
+ */
+
+/* Keeps a message that nobody has asked for. 0: no memory. */
+static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                          const char *from, int64_t got)
+{
+    const int large = head->kind == DPARI_P2P_IS_RTS;
+    dpari_p2p_note *n = dpari_p2p_note_make(p, large ? 0 : head->bytes);
+    if (!n) {
+        return 0;
+    }
+    n->head = *head;
+    n->got = got;
+    if (large) {
+        memcpy(&n->where, from, sizeof n->where);
+    } else {
+        dpari_p2p_copy(dpari_p2p_note_data(n), from, got);
+    }
+    dpari_p2p_note_append(&link->early, n);
+    return 1;
+}
+
+/* A piece of a message whose receive is not posted: the last that came. */
+static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpari_p2p_note *n = link->early.last;
+    if (n && n->head.kind == DPARI_P2P_IS_EAGER && n->head.id == head->id &&
+        n->got == head->bytes && n->head.bytes - n->got >= head->tag) {
+        dpari_p2p_copy(dpari_p2p_note_data(n) + n->got, from, head->tag);
+        n->got += head->tag;
+    }
+}
+
+static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpar_work *k = dpari_p2p_find(&link->arriving, head->id);
+    const int64_t piece = head->tag;
+    if (!k) {
+        dpari_p2p_keep_data(link, head, from);
+        return;
+    }
+    if (head->bytes != k->state[DPARI_P2P_AT] || piece > k->state[DPARI_P2P_BYTES] - head->bytes) {
+        return;
+    }
+    dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
+    k->state[DPARI_P2P_AT] += piece;
+    if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_take_off(&link->arriving, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* The peer asks for a message: into its memory at once, or piece by piece. */
+static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
+                               const dpari_p2p_where *where)
+{
+    dpari_world *w = p->world;
+    const dpari_p2p_where none = {0, 0, 0, 0};
+    dpari_p2p_link *link = &p->link[peer];
+    dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    if (!k) {
+        return;
+    }
+    dpari_p2p_take_off(&link->waiting, k);
+    if (dpari_p2p_is_lost(p, k)) {
+        return;
+    }
+    if (where->ref) {
+        dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
+                             (const char *)k->call.in + where->begin,
+                             k->state[DPARI_P2P_BYTES] - where->begin);
+        if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
+            dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        } else if (where->begin > 0) {
+            dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
+        return;
+    }
+    k->phase = DPARI_P2P_SENDING;
+    dpari_p2p_append(&link->streams, k);
+}
+
+static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = dpari_p2p_find(list, id);
+    if (k) {
+        dpari_p2p_take_off(list, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* Takes one record; 0: there is no memory for it, it stays where it is. */
+static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
+{
+    dpari_p2p_link *link = &p->link[peer];
+    const dpari_p2p_head *head = &cell->head;
+    const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
+                       : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
+                                                          : 1;
+    const char *from = inside ? cell->payload : block;
+    dpari_p2p_where where = {0, 0, 0, 0};
+    dpar_work *k;
+    switch (head->kind) {
+    case DPARI_P2P_IS_EAGER:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, dpari_p2p_piece(0, head->bytes));
+        }
+        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_piece(0, head->bytes));
+        return 1;
+    case DPARI_P2P_IS_RTS:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, 0);
+        }
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_meet_large(p, peer, k, head, &where);
+        return 1;
+    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
+    case DPARI_P2P_IS_CTS:
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_take_cts(p, peer, head->id, &where);
+        return 1;
+    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
+    default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
+    }
+}
+
+static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
+                                                 int32_t peer)
+{
+    uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
+    link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    return link->in;
+}
+
+static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_world *w = p->world;
+    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
+    while (in) {
+        const uint64_t at = link->in_next % DPARI_P2P_CELLS;
+        if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
+            !dpari_p2p_take(p, peer, &in->cell[at], in->block[at])) {
+            return;
+        }
+        link->in_next++;
+        if (link->in_next - link->in_told == DPARI_P2P_TELL) {
+            link->in_told = link->in_next;
+            dpari_publish(w, &in->consumed, link->in_next);
+        }
+    }
+}
+
+/* ---- messages to oneself ----------------------------------------------------------------------
+ */
+
+static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
+{
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    dpari_p2p_envelope(from, &head);
+    if (!dpari_p2p_fits(to, &head)) {
+        dpari_p2p_mismatch(p, to, &head);
+        dpari_p2p_finish(p, from, to->status);
+        return;
+    }
+    dpari_p2p_copy(to->call.out, from->call.in, head.bytes);
+    dpari_p2p_finish(p, from, DPAR_OK);
+    dpari_p2p_finish(p, to, DPAR_OK);
+}
+
+static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
+{
+    const int sends = k->call.kind == DPAR_SEND;
+    dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
+    dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
+    if (!other) {
+        k->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
+        dpari_p2p_append(sends ? &link->waiting : &link->posted, k);
+    } else if (sends) {
+        dpari_p2p_meet_self(p, k, other);
+    } else {
+        dpari_p2p_meet_self(p, other, k);
+    }
+}
+
+/* ---- what the engine calls --------------------------------------------------------------------
+ */
+
+/* Is there a note for this receive? Then it begins with that. */
+static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
+{
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *before = NULL, *n;
+    for (n = link->early.first; n; before = n, n = n->next) {
+        if (n->head.comm == comm && n->head.tag == k->call.tag) {
+            dpari_p2p_note_unlink(&link->early, before, n);
+            if (n->head.kind == DPARI_P2P_IS_RTS) {
+                dpari_p2p_meet_large(p, peer, k, &n->head, &n->where);
+            } else {
+                dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
+            }
+            dpari_p2p_note_free(p, n);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                      dpar_work *k)
+{
+    dpari_world *w = p->world;
+    const int32_t peer = g->world_rank[call->root];
+    dpari_p2p_link *link = &p->link[peer];
+    if (call->kind == DPAR_SEND && peer != w->me) {
+        dpar_status status = dpari_p2p_channel_open(w, link, peer);
+        if (status != DPAR_OK) { /* the other would wait for ever */
+            return dpari_group_break(g, status,
+                                     "send: no shared memory for a channel between two ranks");
+        }
+    }
+    k->state[DPARI_P2P_ID] = link->ids++;
+    k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
+    k->state[DPARI_P2P_AT] = 0;
+    p->open++;
+    if (peer == w->me) {
+        dpari_p2p_self(p, link, g->id, k);
+    } else if (call->kind == DPAR_SEND) {
+        k->phase = DPARI_P2P_QUEUED;
+        dpari_p2p_append(&link->queue, k);
+        dpari_p2p_pump(p, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(p, peer, g->id, k)) {
+        k->phase = DPARI_P2P_POSTED;
+        dpari_p2p_append(&link->posted, k);
+        dpari_p2p_drain(p, link, peer);
+    }
+    return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
+}
+
+static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
+{
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_drain(p, link, peer);
+    dpari_p2p_pump(p, link, peer);
+}
+
+DPARI_API void dpari_p2p_progress(dpari_p2p *p)
+{
+    dpari_world *w = p->world;
+    for (int32_t i = 0; i < w->size; i++) {
+        if (i != w->me) {
+            dpari_p2p_poll(p, i);
+        }
+    }
+}
+
+DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
+{
+    const dpari_world *w = p->world;
+    const int32_t peer = g->world_rank[k->call.root];
+    if (k->phase != DPARI_P2P_DONE && peer != w->me) {
+        dpari_p2p_poll(p, peer);
+    }
+    if (k->phase != DPARI_P2P_DONE) {
+        p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
+        if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
+            dpari_p2p_progress(p);
+        }
+    }
+    if (k->phase == DPARI_P2P_DONE) {
+        p->idle = 0;
+        return k->status;
+    }
+    g->blocker = p->open > 1 ? -1 : peer;
+    return DPAR_MORE;
+}
+
+static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
+{
+    dpar_work *before = NULL, *k = list->first;
+    int32_t n = 0;
+    while (k) {
+        dpar_work *next = k->next;
+        if (k->comm == &g->comm) {
+            dpari_p2p_unlink(list, before, k);
+            dpari_p2p_finish(p, k, g->comm.status != DPAR_OK ? g->comm.status : DPAR_E_ARG);
+            n++;
+        } else {
+            before = k;
+        }
+        k = next;
+    }
+    return n;
+}
+
+DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
+{
+    const dpari_world *w = p->world;
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_p2p_link *link = &p->link[i];
+        dpari_p2p_note *before = NULL, *note = link->early.first;
+        n += dpari_p2p_forget_works(p, &link->posted, g);
+        n += dpari_p2p_forget_works(p, &link->arriving, g);
+        n += dpari_p2p_forget_works(p, &link->queue, g);
+        n += dpari_p2p_forget_works(p, &link->waiting, g);
+        n += dpari_p2p_forget_works(p, &link->streams, g);
+        while (note) {
+            dpari_p2p_note *next = note->next;
+            if (note->head.comm == g->id) {
+                dpari_p2p_note_unlink(&link->early, before, note);
+                dpari_p2p_note_free(p, note);
+            } else {
+                before = note;
+            }
+            note = next;
+        }
+    }
+    return n;
+}
+
+/* ==== comm/shm.c ==== */
+
+/* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
+ * come. The collectives themselves are coll.c, messages p2p.c, how a communicator breaks group.c.
+ *
+ * A member (a rank's part of a communicator) is never given back to the heap: a slow peer may still
+ * look at its words after the last operation. It waits for the next communicator of its rank, which
+ * counts on from where the members of its ranks have stopped, so that words still only grow. */
+
+/* A communicator of this rank. */
+typedef struct dpari_shm {
+    dpari_group group; /* first: a dpar_comm is one of these */
+    struct dpari_node *node;
+    struct dpari_shm *next; /* of the open ones */
+    int64_t bytes;          /* of this */
+    int32_t closing;        /* the barrier that ends it is under way */
+} dpari_shm;
+
+/* What all communicators of this rank share; private memory. */
+typedef struct dpari_node {
+    dpari_world *world;
+    dpari_p2p *p2p;
+    dpari_shm *open;   /* communicators */
+    uint64_t spare;    /* ref of a member for the next one; 0: none */
+    uint32_t highest;  /* name of a communicator that this rank was in */
+    int32_t lent;      /* dpar_launch closes the world's, not the user */
+    int32_t posted;    /* works under way */
+    uint32_t tests;    /* fruitless calls of dpar_test so far */
+    double looked;     /* when dpar_test last looked whether peers live */
+    uint64_t seen;     /* what the last look at a wait's progress saw */
+    uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
+    uint32_t progress; /* 1: there is one; 2: it is to end */
+    dpari_thread thread;
+} dpari_node;
+
+static dpari_shm *dpari_shm_of(dpar_comm *c)
+{
+    return (dpari_shm *)(void *)c;
+}
+
+/* ---- locks: only with a progress thread -------------------------------------------------------
+ */
+
+static void dpari_lock(dpari_node *n)
+{
+    uint32_t free_now = 0;
+    if (!DPARI_LOAD(&n->progress)) {
+        return;
+    }
+    while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
+        free_now = 0;
+        dpari_os_pause();
+        sched_yield();
+    }
+}
+
+static void dpari_unlock(dpari_node *n)
+{
+    if (DPARI_LOAD(&n->progress)) {
+        DPARI_STORE(&n->lock, 0U);
+    }
+}
+
+/* ---- sentences --------------------------------------------------------------------------------
+ */
+
+static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(g, k, rank) : rank == k->call.root;
+}
+
+/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
+{
+    const double now = dpari_os_now(), quiet = dpari_quiet(g->comm.timeout_s);
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        int32_t links = 0, who;
+        if (!dpari_work_misses(g, k, r)) {
+            continue;
+        }
+        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], now, quiet, &links));
+        if (links > 0 && !dpari_work_misses(g, k, who)) {
+            dpar_text_put(t, ", ");
+            dpari_put_rank(t, g, r);
+            dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
+            dpari_put_rank(t, g, who);
+            return;
+        }
+    }
+}
+
+static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
+{
+    int32_t missing = 0;
+    dpar_why why;
+    dpar_text t;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        missing += dpari_work_misses(g, k, r);
+    }
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpari_text_int(&t, missing);
+    dpar_text_put(&t, " did not come in ");
+    dpari_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s");
+    dpari_put_behind(&t, g, k);
+    dpar_text_put(&t, ": ");
+    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
+        if (dpari_work_misses(g, k, r)) {
+            dpar_text_put(&t, named++ ? ", " : "");
+            dpari_put_rank(&t, g, r);
+            dpari_put_last(&t, g->world, g->world_rank[r]);
+        }
+    }
+    return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
+}
+
+/* What k really waits for: a collective waits for those posted before it. */
+static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
+{
+    return k->call.kind < DPAR_COLLECTIVES && g->first ? g->first : k;
+}
+
+/* After an error elsewhere a close waits for nobody: others may have seen that error before they
+ * had this communicator at all. It ends with that error here, too. */
+static int dpari_close_in_vain(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
+        if (dpari_group_broken(&other->group) != DPAR_OK) {
+            dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
+static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
+{
+    dpari_group *g = &s->group;
+    const dpar_work *awaited = dpari_awaited(g, k);
+    int32_t missing = 0;
+    uint32_t gone = 0;
+    if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
+        return g->comm.status;
+    }
+    for (int32_t r = 0; r < g->comm.size && gone != DPARI_RANK_DEAD; r++) {
+        uint32_t state;
+        if (!dpari_work_misses(g, awaited, r)) {
+            continue;
+        }
+        missing++;
+        state = dpari_rank_state(g->world, g->world_rank[r]);
+        /* one that died before one that left: others leave because of it */
+        if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
+            gone = state;
+            *rank = r;
+        }
+    }
+    if (gone) {
+        return DPAR_E_PEER;
+    }
+    return missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s
+               ? DPAR_E_TIMEOUT
+               : DPAR_OK;
+}
+
+/* ---- progress ---------------------------------------------------------------------------------
+ */
+
+static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
+{
+    dpari_group *g = &s->group;
+    for (dpar_work **link = &g->finished; *link; link = &(*link)->behind) {
+        if (*link == k) {
+            *link = k->behind;
+            break;
+        }
+    }
+    s->node->posted--;
+    dpari_flight_end(g->world, k->record,
+                     status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
+    k->status = status;
+    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
+}
+
+/* The collectives of one communicator, in order, until one has to wait. */
+static void dpari_queue_progress(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    while (g->first) {
+        dpar_work *k = g->first;
+        const dpar_status broken = g->comm.status;
+        dpar_status status = broken;
+        /* what all had done before it broke has all its words: it ends well everywhere */
+        if (broken == DPAR_OK || k->sequence < g->broken_from) {
+            status = dpari_coll_advance(g, k);
+        }
+        if (status == DPAR_MORE && broken == DPAR_OK) {
+            return;
+        }
+        status = status == DPAR_MORE ? broken : status;
+        g->first = k->next;
+        g->last = g->first ? g->last : NULL;
+        dpari_work_done(s, k, status);
+    }
+}
+
+static void dpari_step(dpari_shm *s, dpar_work *k)
+{
+    dpari_group *g = &s->group;
+    if (k->call.kind < DPAR_COLLECTIVES) {
+        dpari_queue_progress(s);
+    } else {
+        dpar_status status = g->comm.status;
+        if (status == DPAR_OK) {
+            status = dpari_p2p_advance(s->node->p2p, g, k);
+        } else {
+            dpari_p2p_forget(s->node->p2p, g);
+        }
+        if (status != DPAR_MORE) {
+            dpari_work_done(s, k, status);
+        }
+    }
+}
+
+static void dpari_progress_all(dpari_node *n)
+{
+    for (dpari_shm *s = n->open; s; s = s->next) {
+        dpari_queue_progress(s);
+    }
+    dpari_p2p_progress(n->p2p);
+}
+
+DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
+{
+    dpari_node *n = dpari_shm_of(c)->node;
+    if (n->posted > 0) {
+        dpari_lock(n);
+        dpari_progress_all(n);
+        dpari_unlock(n);
+    }
+}
+
+/* Gives up what cannot end any more. */
+static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
+{
+    dpari_group *g = &s->group;
+    if (!k->comm) {
+        return;
+    }
+    if (k->call.kind < DPAR_COLLECTIVES) {
+        dpari_queue_progress(s); /* fails all of them: the communicator is broken */
+    } else {
+        dpari_p2p_forget(s->node->p2p, g);
+        dpari_work_done(s, k, status);
+    }
+}
+
+/* Has the operation come further since the last look? The deadline is for waits without news. */
+static int dpari_gets_on(dpari_node *n, const dpar_work *k)
+{
+    uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
+    uint64_t before = n->seen;
+    for (int32_t i = 0; i < 16; i++) {
+        seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    n->seen = seen;
+    return seen != before;
+}
+
+/* Looks at everything, and gives up where nobody will come. */
+static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
+{
+    dpari_group *g = &s->group;
+    dpar_status status;
+    int32_t rank = 0;
+    dpari_progress_all(s->node);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    if (!k->comm) {
+        return;
+    }
+    if (dpari_gets_on(s->node, dpari_awaited(g, k))) {
+        *began = dpari_os_now();
+    }
+    status = dpari_shm_look(s, k, *began, &rank);
+    if (status == DPAR_OK) {
+        return;
+    }
+    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    if (!k->comm) {
+        return;
+    }
+    if (status == DPAR_E_PEER && g->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(g, dpari_awaited(g, k), rank);
+    } else if (status == DPAR_E_TIMEOUT && g->comm.status == DPAR_OK) {
+        status = dpari_fail_late(g, dpari_awaited(g, k), dpari_os_now() - *began);
+    }
+    dpari_give_up(s, k, status);
+}
+
+enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
+
+/* Until k is done. The caller holds the lock. */
+static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
+{
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
+    dpari_node *n = s->node;
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    int32_t turn = 0;
+    for (;;) {
+        int32_t peer, needs;
+        dpar_status passed;
+        dpari_step(s, k);
+        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? g->world_rank[k->call.root]
+                                                                       : g->blocker;
+        peer = n->posted > 1 ? -1 : g->blocker;
+        if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(n);
+        }
+        if (!k->comm) {
+            break;
+        }
+        dpari_unlock(n);
+        passed = dpari_wait_turn(w, &t, peer);
+        dpari_lock(n);
+        if (passed == DPAR_MORE && k->comm) {
+            dpari_wait_says(w, needs);
+            dpari_shm_judge(s, k, &t.began);
+        }
+        if (!k->comm) {
+            break;
+        }
+    }
+    dpari_wait_end(w, &t);
+    /* who waited long may have come when the others had given it up */
+    if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
+        dpari_group_broken(g) != DPAR_OK && k->sequence >= g->broken_from) {
+        k->status = g->comm.status;
+    }
+    return k->status;
+}
+
+/* ---- the engine's functions -------------------------------------------------------------------
+ */
+
+static int64_t dpari_flights_of(const dpari_world *w)
+{
+    return (int64_t)w->rank[w->me].flights + 1;
+}
+
+/* Posts it; OK when it was done at once. */
+static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
+{
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
+    const int is_message = call->kind >= DPAR_COLLECTIVES;
+    dpar_status status;
+    k->comm = k->home = &g->comm;
+    k->status = DPAR_MORE;
+    k->phase = 0;
+    k->call = *call;
+    k->began = 0.0;
+    k->next = NULL;
+    k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
+    k->record = dpari_flight_begin(w, g->id, k->sequence, call);
+    s->node->posted++;
+    status = dpari_group_broken(g); /* too late: the others have given it up */
+    if (status != DPAR_OK) {
+        dpari_work_done(s, k, status);
+        return;
+    }
+    if (is_message) {
+        status = dpari_p2p_start(s->node->p2p, g, call, k);
+        if (status != DPAR_MORE) {
+            dpari_work_done(s, k, status);
+        }
+        return;
+    }
+    if (g->last) {
+        g->last->next = k;
+    } else {
+        g->first = k;
+    }
+    g->last = k;
+}
+
+static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_world *w = s->node->world;
+    dpar_work k;
+    dpar_status status;
+    dpari_lock(s->node);
+    DPARI_STORE(&w->waiting, 1U);
+    dpari_shm_begin(s, call, &k);
+    status = k.comm ? dpari_shm_await(s, &k) : k.status;
+    DPARI_STORE(&w->waiting, 0U);
+    dpari_unlock(s->node);
+    return status;
+}
+
+static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_lock(s->node);
+    dpari_shm_begin(s, call, k);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    dpari_unlock(s->node);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_shm_wait(dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(k->home);
+    dpari_world *w = s->node->world;
+    dpar_status status;
+    dpari_lock(s->node);
+    DPARI_STORE(&w->waiting, 1U);
+    status = k->comm ? dpari_shm_await(s, k) : k->status;
+    DPARI_STORE(&w->waiting, 0U);
+    dpari_unlock(s->node);
+    return status;
+}
+
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
+
+static dpar_status dpari_shm_test(dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(k->home);
+    dpari_node *n = s->node;
+    dpar_status status;
+    dpari_lock(n);
+    dpari_progress_all(n);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    if (k->comm) {
+        const double now = dpari_os_now();
+        k->began = k->began > 0.0 ? k->began : now;
+        n->tests++;
+        if (now - n->looked > DPARI_LOOK_EVERY) {
+            n->looked = now;
+            dpari_shm_judge(s, k, &k->began);
+        }
+    }
+    status = k->comm ? DPAR_MORE : k->status;
+    dpari_unlock(n);
+    if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
+        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+    }
+    return status;
+}
+
+enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
+
+/* Receives first: what arrives then goes straight to its place. */
+static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                   dpar_work *works)
+{
+    dpar_work few[DPARI_BATCH];
+    dpar_work *k = works;
+    int64_t bytes = n * (int64_t)sizeof *k;
+    dpar_status status = DPAR_OK;
+    if (!works) {
+        k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
+        if (!k) {
+            dpari_why_set(&c->why, "batch: no memory for so many calls");
+            return DPAR_E_MEMORY;
+        }
+    }
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < n; i++) {
+            if ((calls[i].kind == DPAR_SEND) == pass) {
+                dpari_shm_post(c, &calls[i], &k[i]);
+            }
+        }
+    }
+    if (!works) {
+        status = dpar_wait_all(k, n);
+        if (k != few) {
+            dpari_os_unmap(k, bytes);
+        }
+    }
+    return status;
+}
+
+static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
+{
+    int64_t used = 0;
+    dpar_text t;
+    for (int32_t i = 0; i < w->used_count; i++) {
+        used += w->used[i].bytes;
+    }
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, "no shared memory for ");
+    dpari_text_int(&t, bytes);
+    dpar_text_put(&t, " more bytes: this rank has ");
+    dpari_text_int(&t, used);
+    dpar_text_put(&t, " of at most ");
+    dpari_text_int(&t, w->head->heap_bytes);
+    dpar_text_put(&t, " in use, in ");
+    dpari_text_int(&t, w->used_count);
+    dpar_text_put(&t, " of at most 65536 pieces (");
+    dpari_os_error(&t, w->number);
+    dpari_text_char(&t, ')');
+}
+
+static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    dpari_node *n = dpari_shm_of(c)->node;
+    dpar_status status;
+    dpari_lock(n);
+    status = dpari_heap_alloc(n->world, bytes, memory);
+    dpari_unlock(n);
+    if (status != DPAR_OK) {
+        dpari_alloc_why(n->world, bytes, &c->why);
+    }
+    return status;
+}
+
+static void dpari_shm_release(dpar_comm *c, void *memory)
+{
+    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_lock(n);
+    dpari_heap_release(n->world, memory);
+    dpari_unlock(n);
+}
+
+static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    dpari_group_break(dpari_group_of(c), status, text);
+}
+
+/* ---- the progress thread ----------------------------------------------------------------------
+ */
+
+static void *dpari_progress_main(void *arg)
+{
+    dpari_node *n = (dpari_node *)arg;
+    int32_t idle = 0;
+    while (DPARI_LOAD(&n->progress) == 1) {
+        int32_t posted = 0;
+        /* the user's thread makes progress while it waits; two would be in each other's way */
+        if (!DPARI_LOAD(&n->world->waiting)) {
+            dpari_lock(n);
+            dpari_progress_all(n);
+            posted = n->posted;
+            dpari_unlock(n);
+        }
+        idle = posted ? idle + 1 : 1000;
+        if (idle > 100) {
+            dpari_os_sleep(posted ? 20e-6 : 100e-6);
+        } else {
+            dpari_os_pause();
+        }
+    }
+    return NULL;
+}
+
+static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
+{
+    dpari_node *n = dpari_shm_of(c)->node;
+    if (on && !n->progress) {
+        DPARI_STORE(&n->progress, 1U);
+        if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
+            DPARI_STORE(&n->progress, 0U);
+            dpari_why_set(&c->why, "no thread could be started for progress");
+            return DPAR_E_SYSTEM;
+        }
+    } else if (!on && n->progress) {
+        DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
+        dpari_os_join(n->thread);
+        DPARI_STORE(&n->progress, 0U);
+    }
+    return DPAR_OK;
+}
+
+/* ---- report -----------------------------------------------------------------------------------
+ */
+
+enum { DPARI_REPORTED = 4 }; /* operations a rank */
+
+static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
+{
+    const dpari_rank *r = &w->rank[rank];
+    uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
+    dpar_text_put(out, "rank ");
+    dpari_text_int(out, rank);
+    dpar_text_put(out, " (process ");
+    dpari_text_int(out, r->pid);
+    dpari_text_char(out, ')');
+    if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
+        dpari_put_end(out, r);
+    }
+    dpar_text_put(out, n ? "" : ": nothing yet");
+    for (; k < n; k++) {
+        union {
+            dpari_flight f;
+            uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+        } now;
+        dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpar_text_put(out, "\n    ");
+        dpari_flight_text(out, &now.f);
+        dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
+                           : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
+                                                                : " not done");
+        if (now.f.comm) {
+            dpar_text_put(out, ", group ");
+            dpari_text_int(out, now.f.comm);
+        }
+    }
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_shm_report(dpar_comm *c, dpar_text *out)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_group *g = &s->group;
+    for (int32_t r = 0; r < c->size; r++) {
+        dpari_report_rank(g->world, g->world_rank[r], out);
+    }
+}
+
+/* ---- making and ending ------------------------------------------------------------------------
+ */
+
+/* Room for a member, its tables and slots in this rank's heap. One that was used before has counted
+ * to *sequence. */
+static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
+{
+    dpari_world *w = n->world;
+    void *memory = NULL;
+    dpar_status status;
+    if (n->spare) {
+        dpari_member *m = (dpari_member *)dpari_at(w, n->spare);
+        *ref = n->spare;
+        n->spare = m->next;
+        *sequence = m->counted;
+        memset(&m->abort, 0, sizeof m->abort);
+        return DPAR_OK;
+    }
+    status = dpari_heap_alloc(w, dpari_member_bytes(w), &memory);
+    if (status == DPAR_OK) {
+        *ref = dpari_ref(w, memory, 1);
+        *sequence = 0;
+    }
+    return status;
+}
+
+static void dpari_member_spare(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    dpari_member *m = g->member[g->comm.rank];
+    m->counted = g->sequence;
+    m->next = s->node->spare;
+    s->node->spare = g->member_ref;
+}
+
+/* Works that nobody waited for end here; where one was not done, the others must not wait either.
+ */
+static int32_t dpari_shm_lost(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    int32_t lost = dpari_p2p_forget(s->node->p2p, g);
+    dpar_text t;
+    dpar_why why;
+    for (dpar_work *k = g->first; k; k = k->next) {
+        lost++;
+    }
+    if (lost > 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_put_rank(&t, g, g->comm.rank);
+        dpar_text_put(&t, " closed the communicator without waiting for ");
+        dpari_text_int(&t, lost);
+        dpar_text_put(&t, lost == 1 ? " operation" : " operations");
+        dpari_group_break(g, DPAR_E_ARG, why.text);
+    }
+    while (g->finished) {
+        dpari_work_done(s, g->finished, g->finished->status);
+    }
+    if (lost > 0) {
+        dpari_queue_progress(s); /* fails them all: it is broken */
+    }
+    return lost;
+}
+
+static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
+                                   const dpar_options *options)
+{
+    dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
+    dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
+    dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
+    if (!p2p) {
+        if (w) {
+            w->owns = 0;
+            dpari_world_close(w);
+        }
+        dpari_os_unmap(n, (int64_t)sizeof *n);
+        return NULL;
+    }
+    n->world = w;
+    n->p2p = p2p;
+    return n;
+}
+
+static void dpari_node_close(dpari_node *n)
+{
+    dpari_p2p_close(n->p2p);
+    dpari_world_close(n->world);
+    dpari_os_unmap(n, (int64_t)sizeof *n);
+}
+
+/* Out of the list of open ones, and gone. */
+static void dpari_shm_drop(dpari_shm *s)
+{
+    dpari_shm **link = &s->node->open;
+    while (*link && *link != s) {
+        link = &(*link)->next;
+    }
+    *link = s->next;
+    dpari_os_unmap(s, s->bytes);
+}
+
+static dpar_status dpari_shm_close(dpar_comm *c)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_node *n = s->node;
+    const int last = s->group.id == 0;
+    dpar_status status = DPAR_OK;
+    int32_t lost;
+    if (last && n->lent) {
+        dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
+        return DPAR_E_ARG;
+    }
+    dpari_lock(n);
+    s->closing = 1;
+    lost = dpari_shm_lost(s);
+    dpari_unlock(n);
+    if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
+        dpar_call leave;
+        memset(&leave, 0, sizeof leave);
+        leave.kind = DPAR_BARRIER;
+        leave.root = DPARI_CLOSE;
+        status = dpari_shm_run(c, &leave);
+    }
+    if (last) {
+        dpari_shm_progress(c, 0);
+        while (n->open) {
+            n->open->closing = 1;
+            dpari_shm_lost(n->open);
+            dpari_shm_drop(n->open);
+        }
+        dpari_node_close(n);
+    } else {
+        dpari_lock(n);
+        if (c->status == DPAR_OK) {
+            dpari_member_spare(s);
+        }
+        dpari_shm_drop(s);
+        dpari_unlock(n);
+    }
+    return lost ? DPAR_E_ARG : status;
+}
+
+static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->close = dpari_shm_close;
+}
+
+DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
+{
+    return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
+}
+
+DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent)
+{
+    dpari_shm_of(world)->node->lent = lent;
+}
+
+static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *world_rank,
+                                  const uint64_t *member, int32_t rank, uint32_t id,
+                                  int64_t sequence, dpar_comm **out)
+{
+    dpari_world *w = n->world;
+    const int64_t pointers = size * (int64_t)sizeof(void *);
+    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
+                          size * (int64_t)sizeof(int32_t);
+    dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
+    dpari_group *g;
+    if (!s) {
+        return DPAR_E_MEMORY;
+    }
+    g = &s->group;
+    s->node = n;
+    s->bytes = bytes;
+    g->world = w;
+    g->id = id;
+    g->sequence = sequence;
+    g->slot_bytes = w->head->slot_bytes;
+    g->member = (dpari_member **)(void *)(s + 1);
+    g->in = (const void **)(void *)(g->member + size);
+    g->out = (void **)(void *)(g->in + size);
+    g->world_rank = (int32_t *)(void *)(g->out + size + 1); /* a result, and where others take it */
+    for (int32_t r = 0; r < size; r++) {
+        g->member[r] = (dpari_member *)dpari_at(w, member[r]);
+        g->world_rank[r] = world_rank[r];
+    }
+    g->member_ref = member[rank];
+    g->comm.rank = rank;
+    g->comm.size = size;
+    g->comm.timeout_s = w->timeout_s;
+    dpari_engine_shm(&g->comm.engine);
+    s->next = n->open;
+    n->open = s;
+    *out = &g->comm;
+    return DPAR_OK;
+}
+
+/* The world's communicator: the ref of each rank's member is where all can read it. */
+static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
+{
+    const dpari_world *w = n->world;
+    const int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *rank;
+    dpar_status st;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    rank = (int32_t *)(void *)(member + w->size);
+    for (int32_t i = 0; i < w->size; i++) {
+        member[i] = w->rank[i].member;
+        rank[i] = i;
+    }
+    st = dpari_shm_make(n, w->size, rank, member, w->me, 0, 0, out);
+    dpari_os_unmap(member, bytes);
+    return st;
+}
+
+DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+                                     const dpar_options *options, dpar_comm **comm, dpar_why *why)
+{
+    dpari_node *n = dpari_node_make(s, me, own, options);
+    uint64_t member = 0;
+    int64_t none = 0;
+    dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
+    if (status != DPAR_OK) {
+        (void)dpari_os_why(why, "joining: a rank's memory", 0, n ? n->world->number : ENOMEM);
+    } else {
+        status = dpari_world_enter(n->world, member, why);
+    }
+    status = status == DPAR_OK ? dpari_shm_make_first(n, comm) : status;
+    if (status != DPAR_OK && n) {
+        n->world->owns = 0;
+        dpari_node_close(n);
+    }
+    return status;
+}
+
+/* What each rank says of itself in a split. */
+typedef struct dpari_card {
+    int32_t color, key, world_rank, good;
+    uint64_t member;
+    int64_t sequence, id;
+} dpari_card;
+
+static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b, int32_t j)
+{
+    return a->key != b->key ? a->key < b->key : i < j;
+}
+
+/* Picks those of this rank's color, in order; the place of this rank in *rank. */
+static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
+                                   int32_t *world_rank, uint64_t *member, int32_t *rank)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t place = 0;
+        if (card[i].color != card[me].color) {
+            continue;
+        }
+        for (int32_t j = 0; j < n; j++) {
+            place += card[j].color == card[me].color && j != i &&
+                     dpari_card_before(&card[j], j, &card[i], i);
+        }
+        world_rank[place] = card[i].world_rank;
+        member[place] = card[i].member;
+        *rank = i == me ? place : *rank;
+        count++;
+    }
+    return count;
+}
+
+static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
+{
+    dpar_text t;
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "split: rank ");
+    dpari_text_int(&t, rank);
+    dpar_text_put(&t, " has no memory for a communicator");
+    return DPAR_E_MEMORY;
+}
+
+static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
+                                    dpar_comm **out)
+{
+    dpar_comm *c = &s->group.comm;
+    const int32_t n = c->size, me = c->rank;
+    int32_t *world_rank = (int32_t *)(void *)(member + n);
+    int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
+    int64_t sequence = 0, id = 0;
+    dpar_status status;
+    for (int32_t i = 0; i < n; i++) {
+        if (card[i].color == card[me].color) {
+            sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
+            id = card[i].id > id ? card[i].id : id;
+        }
+    }
+    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    if (status != DPAR_OK) {
+        return dpari_split_failed(c, me);
+    }
+    (*out)->timeout_s = c->timeout_s;
+    s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    return DPAR_OK;
+}
+
+/* An all-gather with a name of its own. */
+static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
+{
+    dpar_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.root = DPARI_SPLIT;
+    call.type = DPAR_U8;
+    call.count = (int64_t)sizeof *mine;
+    call.in = mine;
+    call.out = card;
+    return dpari_shm_run(c, &call);
+}
+
+static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_node *n = s->node;
+    const int64_t cards = c->size * (int64_t)sizeof(dpari_card);
+    const int64_t bytes = cards + c->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    dpari_card mine;
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    dpar_status status;
+    memset(&mine, 0, sizeof mine);
+    mine.color = color;
+    mine.key = key;
+    mine.world_rank = n->world->me;
+    dpari_lock(n);
+    mine.good = color < 0 || dpari_member_make(n, &mine.member, &mine.sequence) == DPAR_OK;
+    dpari_unlock(n);
+    mine.id = (int64_t)n->highest + 1;
+    if (!card) {
+        return dpari_split_failed(c, c->rank); /* the others wait in vain, and say so */
+    }
+    status = dpari_split_gather(c, &mine, card);
+    for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
+        status = card[r].good ? DPAR_OK : dpari_split_failed(c, r);
+    }
+    if (status == DPAR_OK && color >= 0) {
+        dpari_lock(n);
+        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + c->size), out);
+        dpari_unlock(n);
+    } else if (status == DPAR_OK) {
+        *out = NULL;
+    }
+    dpari_os_unmap(card, bytes);
+    return status;
+}
+
+/* ==== comm/peers.c ==== */
+
+/* Bytes from which the collectives of shared memory write past the cache, too. */
+#define DPARI_PEERS_STREAM (INT64_C(4) << 20)
+
+static int dpari_peers_plain(const dpari_world *w, int32_t bit)
+{
+    return (w->head->plain & bit) != 0;
+}
+
+/* Not dpar_all_gather: that would count as sent. */
+static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
+                                    dpari_peer *peer)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = DPAR_U64;
+    call.tag = tag;
+    call.count = (int64_t)(sizeof *mine / 8);
+    call.in = mine;
+    call.out = peer;
+    return c->engine.run(c, &call);
+}
+
+DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+{
+    const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
+    dpari_peer mine;
+    dpar_status st = c->status;
+    int32_t i;
+    p->comm = c;
+    p->peer = peer;
+    p->direct = 0;
+    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WITHOUT_DIRECT)) {
+        return st;
+    }
+    dpari_zero(&mine, sizeof mine);
+    mine.reach = c->mem == NULL;
+    for (i = 0; i < n; i++) {
+        if (array[i].bytes > 0) {
+            mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
+            mine.reach &= mine.ref[i] != 0;
+        }
+    }
+    st = dpari_peers_tell(c, tag, &mine, peer);
+    p->direct = st == DPAR_OK;
+    for (i = 0; i < c->size && p->direct; i++) {
+        p->direct = peer[i].reach != 0;
+    }
+    return st;
+}
+
+DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+{
+    const uint64_t ref = p->peer[rank].ref[i];
+    return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
+}
+
+DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+{
+    const dpar_status st = dpar_barrier(p->comm, NULL);
+    if (st == DPAR_OK) {
+        p->comm->sent[DPAR_ALL_TO_ALL] += sent;
+    }
+    return st;
+}
+
+DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+{
+    return bytes >= DPARI_PEERS_STREAM &&
+           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);
+}
+
+/* ==== comm/job.c ==== */
+
+/* One row of the table of launchers: the variables that hold its numbers. The second name of a
+ * pair is looked at when the first is not set; NULL: there is none. */
+typedef struct dpari_job_row {
+    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+} dpari_job_row;
+
+static const char *dpari_job_environ(const void *user, const char *name)
+{
+    char **at = dpari_os_environment();
+    size_t n = dpari_length(name);
+    (void)user;
+    for (; at != NULL && *at != NULL; at++) {
+        size_t i = 0;
+        while (i < n && (*at)[i] == name[i]) {
+            i++;
+        }
+        if (i == n && (*at)[n] == '=') {
+            return *at + n + 1;
+        }
+    }
+    return NULL;
+}
+
+DPARI_DOOR void dpari_site_here(dpari_site *site)
+{
+    site->env = dpari_job_environ;
+    site->user = NULL;
+    site->root = "";
+}
+
+DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
+{
+    return site->env(site->user, name);
+}
+
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+{
+    char full[512];
+    dpar_text t;
+    size_t used = 0;
+    int fd;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, site->root);
+    dpar_text_put(&t, path);
+    if (t.used >= sizeof full || room == 0) {
+        return -1;
+    }
+    fd = open(full, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    while (used + 1 < room) {
+        ssize_t got = read(fd, text + used, room - 1 - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    close(fd);
+    text[used] = 0;
+    return (int64_t)used;
+}
+
+DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, a);
+        dpar_text_put(&t, b != NULL ? b : "");
+        dpar_text_put(&t, c != NULL ? c : "");
+        dpar_text_put(&t, d != NULL ? d : "");
+    }
+    return status;
+}
+
+DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; text[i] != 0; i++) {
+        if (text[i] < '0' || text[i] > '9' || i == 18) {
+            return 0;
+        }
+        v = v * 10 + (text[i] - '0');
+    }
+    if (i == 0 || v > most) {
+        return 0;
+    }
+    *value = v;
+    return 1;
+}
+
+/* A run of digits at text[*at]; 1 when there is one, below 2^31. */
+static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
+{
+    int64_t v = 0;
+    size_t i = *at;
+    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
+        v = v * 10 + (text[i++] - '0');
+    }
+    if (i == *at || v > INT32_MAX) {
+        return 0;
+    }
+    *at = i;
+    *value = (int32_t)v;
+    return 1;
+}
+
+/* One "4" or "4(x2)" at text[*at] and the comma behind it. */
+static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
+{
+    size_t i = *at;
+    *times = 1;
+    if (!dpari_job_digits(text, &i, tasks)) {
+        return 0;
+    }
+    if (text[i] == '(') {
+        i++;
+        if (text[i++] != 'x' || !dpari_job_digits(text, &i, times) || text[i++] != ')') {
+            return 0;
+        }
+    }
+    if (text[i] == ',' && text[i + 1] != 0) {
+        i++;
+    } else if (text[i] != 0) {
+        return 0;
+    }
+    *at = i;
+    return *times > 0;
+}
+
+DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+{
+    int32_t count = 0, found = -1, here, times;
+    size_t at = 0;
+    int same = 1;
+    while (text[at] != 0) {
+        if (!dpari_job_group(text, &at, &here, &times) || times > INT32_MAX - count) {
+            return 0;
+        }
+        if (node >= count && node - count < times) {
+            found = here;
+        }
+        if (node < 0) {
+            same = same && (found < 0 || found == here);
+            found = here;
+        }
+        count += times;
+    }
+    if (found < 0 || !same) {
+        return 0;
+    }
+    *tasks = found;
+    *nodes = count;
+    return 1;
+}
+
+static void dpari_job_pair(const char **name, const char *first, const char *second)
+{
+    name[0] = first;
+    name[1] = second;
+}
+
+static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+{
+    dpari_zero(row, sizeof *row);
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR:
+        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
+        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        dpari_job_pair(row->rank, "RANK", NULL);
+        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_HYDRA:
+        dpari_job_pair(row->rank, "PMI_RANK", NULL);
+        dpari_job_pair(row->size, "PMI_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
+        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
+        break;
+    case DPAR_LAUNCHER_PALS:
+        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
+        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
+        row->size[2] = "PALS_SIZE";
+        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
+        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_FLUX:
+        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
+        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
+        break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
+        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
+        break;
+    default:
+        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
+        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
+        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
+        break;
+    }
+}
+
+/* The first of up to n names that is set, and its text; NULL when none is. */
+static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
+                                  const char **name)
+{
+    int i;
+    *name = names[0];
+    for (i = 0; i < n && names[i] != NULL; i++) {
+        const char *text = dpari_site_env(s, names[i]);
+        if (text != NULL) {
+            *name = names[i];
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static int dpari_job_has(const dpari_site *s, const char *name)
+{
+    return dpari_site_env(s, name) != NULL;
+}
+
+static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
+{
+    const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
+    return x != NULL && y != NULL && dpari_same(x, y);
+}
+
+/* A step of Slurm's that runs ranks: not the batch script, not the shell of an allocation; those
+ * have no step or one with a number above 2^32 - 16. */
+static int dpari_job_in_step(const dpari_site *s)
+{
+    const char *step = dpari_site_env(s, "SLURM_STEP_ID");
+    int64_t number;
+    return step != NULL && dpari_job_has(s, "SLURM_STEP_NUM_TASKS") &&
+           !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
+}
+
+/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
+static int dpari_job_slurm_pmi(const dpari_site *s)
+{
+    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
+           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
+           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
+
+static int dpari_job_is_pals(const dpari_site *s)
+{
+    return dpari_job_has(s, "PALS_RANKID") || dpari_job_has(s, "PALS_APID") ||
+           dpari_job_has(s, "PMI_LOCAL_RANK");
+}
+
+/* Did this launcher leave its mark? Its row must then be whole. */
+static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
+    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
+    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_HYDRA:
+        return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
+                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+    case DPAR_LAUNCHER_PALS:
+        return dpari_job_has(s, "PALS_RANKID") ||
+               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
+    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
+    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(s);
+    default: return 0;
+    }
+}
+
+DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return "none";
+    case DPAR_LAUNCHER_DPAR: return "dpar";
+    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
+    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
+    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
+    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
+    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
+    case DPAR_LAUNCHER_FLUX: return "Flux";
+    case DPAR_LAUNCHER_JSRUN: return "jsrun";
+    case DPAR_LAUNCHER_SLURM: return "Slurm";
+    default: return "?";
+    }
+}
+
+/* Lines that are not empty of the file that PBS_NODEFILE names: a line a rank. 0: there is none. */
+static int32_t dpari_job_nodefile(const dpari_site *s)
+{
+    const char *path = dpari_site_env(s, "PBS_NODEFILE");
+    char text[4096];
+    dpari_site other = *s;
+    int64_t bytes, i, lines = 0;
+    if (path == NULL) {
+        return 0;
+    }
+    bytes = dpari_site_read(&other, path, text, sizeof text);
+    if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
+        return 0; /* a job so large is on many nodes anyway */
+    }
+    for (i = 0; i < bytes; i++) {
+        lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
+    }
+    return (int32_t)lines;
+}
+
+/* A number of a row into *value, `absent` when none of the names is set. */
+static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
+                                   int32_t absent, int32_t *value, dpar_why *why)
+{
+    const char *name, *text = dpari_job_pick(s, names, n, &name);
+    int64_t v;
+    if (text == NULL) {
+        *value = absent;
+        return DPAR_OK;
+    }
+    if (!dpari_job_number(text, INT32_MAX, &v)) {
+        return dpari_job_says(DPAR_E_ARG, why, name, " is \"", text,
+                              "\", which is no whole number from 0 to 2147483647");
+    }
+    *value = (int32_t)v;
+    return DPAR_OK;
+}
+
+/* "torchrun: RANK is set, WORLD_SIZE is not". */
+static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
+                                  dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, dpari_launcher_name(launcher));
+    dpar_text_put(&t, ": ");
+    dpar_text_put(&t, set);
+    return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
+                          " is not: set both, or neither for one rank");
+}
+
+/* The four numbers of a row by their names. */
+static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
+                                  dpar_why *why)
+{
+    dpari_job_row row;
+    dpar_status status;
+    dpari_job_names(launcher, &row);
+    status = dpari_job_value(s, row.rank, 2, -1, &job->rank, why);
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.size, 3, -1, &job->size, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_rank, 2, -1, &job->local_rank, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_size, 2, -1, &job->local_size, why);
+    }
+    if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
+        job->size = dpari_job_nodefile(s);
+        job->size = job->size > 0 ? job->size : -1;
+    }
+    if (status == DPAR_OK && (job->rank < 0 || job->size < 0)) {
+        const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
+        const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
+        if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
+            dpari_job_pick(s, row.rank, 2, &present);
+            missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
+            return dpari_job_says(DPAR_E_ARG, why, "PALS (Cray): ", present, " is set but ",
+                                  missing);
+        }
+        return dpari_job_half(launcher, present, missing, why);
+    }
+    return status;
+}
+
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes,
+                                  dpar_why *why)
+{
+    const char *name = "FLUX_JOB_NNODES";
+    dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
+    if (status == DPAR_OK && *nodes > 0 && job->size % *nodes == 0) {
+        job->local_size = job->size / *nodes;
+    }
+    return status;
+}
+
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t *nodes,
+                                   dpar_why *why)
+{
+    const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
+    int32_t node;
+    dpar_status status = dpari_job_value(s, &name, 1, -1, &node, why);
+    if (status != DPAR_OK || text == NULL) {
+        return status;
+    }
+    if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
+        return dpari_job_says(DPAR_E_ARG, why, "SLURM_STEP_TASKS_PER_NODE is \"", text,
+                              "\", which does not say how many tasks this node has",
+                              node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+    }
+    return DPAR_OK;
+}
+
+/* Do the numbers of a row fit together? */
+static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
+{
+    const char *name = dpari_launcher_name(job->launcher);
+    size_t n = dpari_length(name);
+    if (job->size < 1) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
+    }
+    if (job->rank >= job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: rank # is not in a job of # ranks (0 .. #)",
+                              name, n, job->rank, job->size, job->size - 1, 0);
+    }
+    if (job->local_size == 0 || job->local_size > job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: # ranks on this node, # in the whole job", name,
+                              n, job->local_size, job->size, 0, 0);
+    }
+    if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: local rank # does not fit # ranks on the node",
+                              name, n, job->local_rank,
+                              job->local_size > 0 ? job->local_size : job->size, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Appends before + the variable's text, if it is set and not empty. */
+static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before, const char *name)
+{
+    const char *text = dpari_site_env(s, name);
+    if (text != NULL && text[0] != 0) {
+        dpar_text_put(t, before);
+        dpar_text_put(t, text);
+    }
+}
+
+/* Job and step: what a second job of the same user has otherwise. Empty where nothing says. */
+static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: dpari_job_part(s, t, "", "DPAR_JOB"); break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        if (dpari_job_has(s, "MASTER_PORT") || dpari_job_has(s, "TORCHELASTIC_RUN_ID")) {
+            dpari_job_part(s, t, "", "TORCHELASTIC_RUN_ID");
+            dpari_job_part(s, t, "@", "MASTER_ADDR");
+            dpari_job_part(s, t, ":", "MASTER_PORT");
+            dpari_job_part(s, t, "#", "TORCHELASTIC_RESTART_COUNT");
+        }
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_part(s, t, "",
+                       dpari_job_has(s, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                          : "OMPI_MCA_ess_base_jobid");
+        break;
+    case DPAR_LAUNCHER_PALS:
+        if (dpari_job_has(s, "PALS_APID")) {
+            dpari_job_part(s, t, "", "PBS_JOBID");
+            dpari_job_part(s, t, "+", "PALS_APID");
+        }
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        if (dpari_job_has(s, "MPIRUN_ID")) {
+            dpari_job_part(s, t, "", "MPIRUN_HOST");
+            dpari_job_part(s, t, ":", "MPIRUN_ID");
+        }
+        break;
+    case DPAR_LAUNCHER_FLUX: dpari_job_part(s, t, "", "FLUX_JOB_ID"); break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_part(s, t, "", "LSB_JOBID");
+        dpari_job_part(s, t, ".", "JSM_NAMESPACE_ID");
+        break;
+    case DPAR_LAUNCHER_SLURM:
+        dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
+        dpari_job_part(s, t, ".", "SLURM_STEP_ID");
+        break;
+    default: break; /* Hydra says nothing */
+    }
+}
+
+/* 64-bit FNV-1a. */
+static uint64_t dpari_job_hash(const char *text, size_t n)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+/* The id as it is, or, where it is too long, its beginning and the hash of the whole. */
+static void dpari_job_fold(const char *text, size_t n, char id[64])
+{
+    uint64_t h = dpari_job_hash(text, n);
+    int i;
+    dpari_copy_text(id, 64, text, n);
+    if (n >= 64) {
+        id[46] = '~';
+        for (i = 0; i < 16; i++) {
+            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+        }
+    }
+}
+
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+                                     dpar_why *why)
+{
+    dpar_start found;
+    dpar_status status = DPAR_OK;
+    char id[512];
+    dpar_text t;
+    int32_t l = DPAR_LAUNCHER_DPAR, many = 0;
+    while (l < DPAR_LAUNCHERS && !dpari_job_seen(site, l)) {
+        l++;
+    }
+    dpari_zero(&found, sizeof found);
+    found.size = found.local_size = 1;
+    if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
+        return dpari_job_says(DPAR_E_ARG, why,
+                              "PMIX_RANK is set and no variable says how many "
+                              "ranks there are: start with mpirun or srun, or set "
+                              "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
+                              NULL, NULL, NULL);
+    }
+    if (l < DPAR_LAUNCHERS) {
+        found.launcher = l;
+        status = dpari_job_take(site, l, &found, why);
+        if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
+            status = dpari_job_flux(site, &found, &many, why);
+        } else if (status == DPAR_OK && l == DPAR_LAUNCHER_SLURM) {
+            status = dpari_job_slurm(site, &found, &many, why);
+        }
+        status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
+        dpar_text_init(&t, id, sizeof id);
+        dpari_job_id(site, l, &t);
+        dpari_job_fold(id, dpari_length(id), found.id);
+    }
+    if (status == DPAR_OK) {
+        *job = found;
+        *nodes = many > 0 ? many : found.local_size == found.size ? 1 : 0;
+    }
+    return status;
+}
+
+/* When a process was started, in ticks since the machine was; 0 where /proc does not say. */
+static int64_t dpari_job_started(int64_t pid)
+{
+    char path[64], text[512];
+    dpari_site here;
+    dpar_text t;
+    int64_t n, i, field = 2, value = 0;
+    dpari_site_here(&here);
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, "/proc/");
+    dpari_text_int(&t, pid);
+    dpar_text_put(&t, "/stat");
+    n = dpari_site_read(&here, path, text, sizeof text);
+    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
+        ;
+    }
+    for (; i >= 0 && i < n && field < 22; i++) { /* the name in brackets is field 2 */
+        field += text[i] == ' ';
+    }
+    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
+        value = value * 10 + (text[i++] - '0');
+    }
+    return value;
+}
+
+/* Who is at the other end of the socket in PMI_FD: Hydra's proxy, the same for all ranks of a node
+ * whatever runs between it and them. 0: nobody can tell. */
+static int64_t dpari_job_proxy(const dpari_site *s)
+{
+    const char *text = dpari_site_env(s, "PMI_FD");
+    int64_t fd, pid, user;
+    return text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
+                   dpari_os_peer((int)fd, &pid, &user) == 0
+               ? dpari_most(pid, 0)
+               : 0;
+}
+
+DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+{
+    dpari_site here;
+    dpar_text t;
+    dpar_status status;
+    int64_t starter = 0;
+    dpari_site_here(&here);
+    status = dpari_job_from(&here, job, nodes, why);
+    if (status == DPAR_OK && job->id[0] == 0) {
+        if (job->launcher == DPAR_LAUNCHER_HYDRA) {
+            starter = dpari_job_proxy(&here);
+        }
+        if (job->launcher == DPAR_LAUNCHER_NONE) {
+            starter = (int64_t)getpid();
+        }
+        starter = starter > 0 ? starter : (int64_t)getppid();
+        dpar_text_init(&t, job->id, sizeof job->id);
+        dpar_text_put(&t, "process ");
+        dpari_text_int(&t, starter);
+        dpar_text_put(&t, " of ");
+        dpari_text_int(&t, dpari_job_started(starter));
+    }
+    return status;
+}
+
+DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
+{
+    int32_t nodes;
+    if (job == NULL) {
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
+                              NULL);
+    }
+    return dpari_job_here(job, &nodes, why);
+}
+
+/* ==== comm/meet.c ==== */
+
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0
+#endif
+#if !defined(MSG_CMSG_CLOEXEC)
+#define MSG_CMSG_CLOEXEC 0
+#endif
+
+/* One descriptor as the side matter of a message. */
+typedef union dpari_rights {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+} dpari_rights;
+
+/* A connection to rank 0. */
+enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
+typedef struct dpari_guest {
+    int32_t state, rank; /* rank -1: has not said */
+    size_t got;          /* bytes of `in` so far */
+    dpari_hello in;
+} dpari_guest;
+
+/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
+typedef struct dpari_host {
+    const dpar_start *job;
+    dpari_segment *segment;
+    int32_t guests, mapped; /* places, ranks that have the segment */
+    int32_t named;
+    int32_t strangers; /* connections that did not speak the protocol, were of others */
+    double deadline, began;
+    struct sockaddr_un name;
+    struct pollfd *poll;
+    dpari_guest *guest;
+    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+} dpari_host;
+
+/* ---- names, greetings, sockets ----------------------------------------------------------------
+ */
+
+/* 64-bit FNV-1a, continued from h. */
+static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+{
+    int i;
+    for (i = 0; i < 64; i += 8) {
+        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+static uint64_t dpari_meet_id(const dpar_start *job)
+{
+    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
+    int i;
+    for (i = 0; i < 64 && job->id[i] != 0; i++) {
+        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
+    }
+    return h;
+}
+
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name)
+{
+    char text[80];
+    dpar_text t;
+    uint64_t h = dpari_meet_id(job);
+    size_t begin = named ? 0 : 1, n, i;
+    int digit;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
+    for (digit = 60; digit >= 0; digit -= 4) {
+        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
+    }
+    dpari_text_char(&t, '.');
+    dpari_text_int(&t, k);
+    n = dpari_length(text);
+    dpari_zero(name, sizeof *name);
+    name->sun_family = AF_UNIX;
+    for (i = 0; i < n; i++) {
+        name->sun_path[begin + i] = text[i];
+    }
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+}
+
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+{
+    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
+    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
+    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                         DPAR_VERSION_PATCH);
+    dpari_zero(h, sizeof *h);
+    h->magic = DPARI_MEET_MAGIC;
+    h->job = dpari_meet_id(job);
+    h->layout = (uint32_t)(layout ^ layout >> 32);
+    h->kind = DPARI_HELLO;
+    h->rank = job->rank;
+    h->size = job->size;
+}
+
+/* Abstract names are Linux's own; a test of what others do may forgo them. */
+static int32_t dpari_meet_is_named(void)
+{
+#if defined(__linux__) && !defined(DPARI_MEET_NAMED)
+    return 0;
+#else
+    return 1;
+#endif
+}
+
+static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, ": ");
+    dpari_os_error(&t, number);
+    return DPAR_E_SYSTEM;
+}
+
+/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+static int dpari_meet_socket(void)
+{
+    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
+    if (fd >= 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        {
+            int on = 1;
+            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+        }
+#endif
+    }
+    return fd;
+}
+
+/* Does the process at the other end run as this user? */
+static int dpari_meet_is_mine(int fd)
+{
+    int64_t pid, user;
+    return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
+}
+
+/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
+{
+    dpari_hello copy = *h;
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t sent;
+    part.iov_base = &copy;
+    part.iov_len = sizeof copy;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    if (pass >= 0) {
+        memset(&rights, 0, sizeof rights);
+        rights.head.cmsg_level = SOL_SOCKET;
+        rights.head.cmsg_type = SCM_RIGHTS;
+        rights.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&rights.head), &pass, sizeof pass);
+        m.msg_control = &rights;
+        m.msg_controllen = sizeof rights;
+    }
+    do {
+        sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)sizeof copy;
+}
+
+/* Reads on into h from byte *got; a descriptor that comes along goes to *passed (one that is there
+ * already is closed). 1: whole, 0: more is to come, -1: the other end is closed. */
+static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
+{
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t n;
+    part.iov_base = (char *)h + *got;
+    part.iov_len = sizeof *h - *got;
+    memset(&m, 0, sizeof m);
+    memset(&rights, 0, sizeof rights);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = &rights;
+    m.msg_controllen = sizeof rights;
+    n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0) {
+        return errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+    }
+    if (m.msg_controllen >= CMSG_LEN(sizeof(int)) && rights.head.cmsg_level == SOL_SOCKET &&
+        rights.head.cmsg_type == SCM_RIGHTS) {
+        int given;
+        memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
+        if (*passed >= 0) {
+            close(*passed);
+        }
+        *passed = dpari_os_beyond_standard(given);
+    }
+    *got += (size_t)n;
+    return n == 0 ? -1 : *got == sizeof *h;
+}
+
+static int dpari_meet_milliseconds(double seconds)
+{
+    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+/* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
+ * name to listening at it (until then it refuses as well). */
+static void dpari_meet_end_stale(const char *entry)
+{
+    struct sockaddr_un name;
+    struct stat about;
+    dpar_text t;
+    int fd;
+    dpari_zero(&name, sizeof name);
+    name.sun_family = AF_UNIX;
+    dpar_text_init(&t, name.sun_path, sizeof name.sun_path);
+    dpar_text_put(&t, "/tmp/");
+    dpar_text_put(&t, entry);
+    if (t.used >= sizeof name.sun_path || lstat(name.sun_path, &about) != 0 ||
+        !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
+        return;
+    }
+    fd = dpari_meet_socket();
+    if (fd >= 0 && connect(fd, (struct sockaddr *)(void *)&name, (socklen_t)sizeof name) != 0 &&
+        errno == ECONNREFUSED) {
+        unlink(name.sun_path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* What jobs of this user left in /tmp when their rank 0 was killed. */
+static void dpari_meet_sweep(void)
+{
+    char begin[32];
+    dpar_text t;
+    DIR *folder = opendir("/tmp");
+    struct dirent *entry;
+    dpar_text_init(&t, begin, sizeof begin);
+    dpar_text_put(&t, "dpar.");
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (strncmp(entry->d_name, begin, t.used) == 0) {
+            dpari_meet_end_stale(entry->d_name);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+}
+
+/* ---- rank 0 -----------------------------------------------------------------------------------
+ */
+
+/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
+ * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
+ * listens; 0: not now; -1: never, with errno. */
+static int dpari_host_listen(dpari_host *h)
+{
+    int32_t k;
+    for (k = 0; k < DPARI_NAMES; k++) {
+        socklen_t bytes = dpari_meet_name(h->job, k, h->named, &h->name);
+        int fd = dpari_meet_socket(), other, mine, number;
+        if (fd < 0) {
+            return -1;
+        }
+        if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
+            h->poll[0].fd = fd;
+            return 1;
+        }
+        number = errno;
+        close(fd);
+        if (number != EADDRINUSE) {
+            errno = number;
+            return -1;
+        }
+        other = dpari_meet_socket();
+        if (other < 0) {
+            return -1;
+        }
+        mine = 1;
+        if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
+            mine = dpari_meet_is_mine(other);
+        } else if (h->named && errno == ECONNREFUSED) {
+            struct stat about;
+            mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
+            if (mine) {
+                unlink(h->name.sun_path);
+            }
+        }
+        close(other);
+        if (mine) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_host_drop(dpari_host *h, int32_t i)
+{
+    dpari_guest *g = &h->guest[i];
+    close(h->poll[1 + i].fd);
+    h->poll[1 + i].fd = -1;
+    if (g->rank > 0) {
+        h->place[g->rank] = 0;
+    }
+    h->mapped -= g->state == DPARI_GUEST_MAPPED;
+    dpari_zero(g, sizeof *g);
+    g->rank = -1;
+}
+
+static void dpari_host_accept(dpari_host *h)
+{
+    int fd = dpari_os_beyond_standard(accept(h->poll[0].fd, NULL, NULL));
+    int32_t i = 0;
+    if (fd < 0) {
+        return;
+    }
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (i < h->guests && h->poll[1 + i].fd >= 0) {
+        i++;
+    }
+    if (i == h->guests || !dpari_meet_is_mine(fd)) {
+        h->strangers++;
+        close(fd);
+        return;
+    }
+    h->poll[1 + i].fd = fd;
+    h->poll[1 + i].events = POLLIN;
+    h->poll[1 + i].revents = 0;
+    h->guest[i].rank = -1;
+}
+
+/* Has the guest gone without our having seen it? */
+static int dpari_host_is_gone(const dpari_host *h, int32_t i)
+{
+    char byte;
+    return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
+}
+
+/* A first message: is it a rank of this job, of the same build, and the first that says so? */
+static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    dpari_hello mine;
+    int32_t rank = g->in.rank;
+    dpari_meet_greet(h->job, &mine);
+    if (g->in.magic != mine.magic || g->in.job != mine.job || g->in.kind != DPARI_HELLO) {
+        h->strangers++;
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.layout != mine.layout) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # is built with another version of dpar.h than rank 0", rank, 0, 0,
+                         0);
+    }
+    if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "one process says that it is rank # of #, rank 0 says that there are #",
+                         rank, g->in.size, h->job->size, 0);
+    }
+    if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
+        dpari_host_drop(h, h->place[rank] - 1);
+    }
+    if (h->place[rank] != 0) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "two processes say that they are rank # of # (do two jobs run as one?)",
+                         rank, h->job->size, 0, 0);
+    }
+    g->rank = rank;
+    g->state = DPARI_GUEST_WELCOME;
+    h->place[rank] = i + 1;
+    mine.kind = DPARI_WELCOME;
+    mine.nonce = g->in.nonce;
+    if (!dpari_meet_send(h->poll[1 + i].fd, &mine, h->segment->fd)) {
+        dpari_host_drop(h, i);
+    }
+    return DPAR_OK;
+}
+
+/* What a guest has to say. Negative: the job cannot start. */
+static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    int passed = -1, whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+    if (passed >= 0) {
+        close(passed);
+    }
+    if (whole < 0) {
+        int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
+        dpari_host_drop(h, i);
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting",
+                                  rank, h->job->size, 0, 0)
+                      : DPAR_OK;
+    }
+    if (whole == 0) {
+        return DPAR_OK;
+    }
+    g->got = 0;
+    if (g->state == DPARI_GUEST_NEW) {
+        return dpari_host_hello(h, i, why);
+    }
+    if (g->in.kind != DPARI_MAPPED || g->state != DPARI_GUEST_WELCOME) {
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.status != DPAR_OK) {
+        g->in.text[sizeof g->in.text - 1] = 0;
+        return dpari_say_word(DPAR_E_SYSTEM, why, "rank # cannot map the segment: @", g->in.text,
+                              sizeof g->in.text, g->rank, 0, 0, 0);
+    }
+    g->state = DPARI_GUEST_MAPPED;
+    h->mapped++;
+    return DPAR_OK;
+}
+
+/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
+{
+    int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    if (h->poll[0].fd < 0) {
+        dpar_text_put(&t, "another process is rank 0 of this job (");
+        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
+        dpar_text_put(&t, ", ");
+        dpar_text_put(&t, h->job->id);
+        dpar_text_put(&t, ") and did not end");
+    } else {
+        dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
+        for (r = 1; r < h->job->size; r++) {
+            if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
+                named++ < 16) {
+                dpar_text_put(&t, named > 1 ? ", " : "");
+                dpari_text_int(&t, r);
+            }
+        }
+        dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
+        dpari_text_int(&t, h->job->size);
+        dpar_text_put(&t, " did not come");
+    }
+    dpar_text_put(&t, " within ");
+    dpari_text_fixed(&t, dpari_os_now() - h->began, 1);
+    dpar_text_put(&t, " s");
+    if (h->strangers > 0) {
+        dpar_text_put(&t, "; connections that were of no rank of this job: ");
+        dpari_text_int(&t, h->strangers);
+    }
+    return DPAR_E_TIMEOUT;
+}
+
+/* Until all have the segment, or it cannot be. */
+static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    while (status == DPAR_OK && h->mapped < h->job->size - 1) {
+        double left = h->deadline - dpari_os_now();
+        if (left <= 0.0) {
+            return dpari_host_late(h, why);
+        }
+        if (h->poll[0].fd < 0) {
+            int listens = dpari_host_listen(h);
+            if (listens < 0) {
+                return dpari_meet_failed(why, "the socket where ranks meet", errno);
+            }
+            if (listens == 0) {
+                dpari_os_sleep(dpari_leastf(left, 5e-3));
+                continue;
+            }
+        }
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        for (i = 0; i < h->guests && status == DPAR_OK; i++) {
+            if (h->poll[1 + i].fd >= 0 && h->poll[1 + i].revents != 0) {
+                status = dpari_host_hear(h, i, why);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+    return status;
+}
+
+/* Tells a guest how it ended; it has said who it is. */
+static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
+{
+    dpari_hello mine;
+    dpari_meet_greet(h->job, &mine);
+    mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
+    mine.status = status;
+    mine.nonce = h->guest[i].in.nonce;
+    dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
+                    sizeof mine.text);
+    dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
+    dpari_host_drop(h, i);
+}
+
+/* A job that cannot start: ranks that come a little later learn why as well. */
+static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
+{
+    const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
+    int32_t i;
+    while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(0.05)) <= 0) {
+            continue;
+        }
+        for (i = 0; i < h->guests; i++) {
+            dpari_guest *g = &h->guest[i];
+            int passed = -1, whole;
+            if (h->poll[1 + i].fd < 0 || h->poll[1 + i].revents == 0) {
+                continue;
+            }
+            whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+            if (passed >= 0) {
+                close(passed);
+            }
+            if (whole > 0) {
+                told++;
+                dpari_host_tell(h, i, status, why);
+            } else if (whole < 0) {
+                dpari_host_drop(h, i);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+}
+
+/* Tells all how it ended, and listens no more. */
+static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+{
+    int32_t i, told = 0;
+    int listener = h->poll[0].fd;
+    if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
+        h->poll[0].fd = -1;
+        if (listener >= 0) {
+            close(listener);
+        }
+    }
+    for (i = 0; i < h->guests; i++) {
+        if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
+            told++;
+            dpari_host_tell(h, i, status, why);
+        }
+    }
+    dpari_host_linger(h, status, why, told);
+    for (i = 0; i <= h->guests; i++) {
+        if (h->poll[i].fd >= 0) {
+            close(h->poll[i].fd);
+        }
+    }
+    if (h->named && listener >= 0) {
+        unlink(h->name.sun_path);
+    }
+}
+
+static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
+                                   dpari_segment *segment, dpar_why *why)
+{
+    const int64_t places = (int64_t)job->size + 32;
+    const int64_t bytes =
+        places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
+    dpari_host h;
+    dpar_why said;
+    int32_t i;
+    char *memory;
+    dpar_status status = dpari_segment_make(segment, job->size, o, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    memory = (char *)dpari_os_pages(bytes);
+    if (memory == NULL) {
+        dpari_segment_close(segment);
+        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
+    }
+    dpari_zero(&h, sizeof h);
+    h.job = job;
+    h.segment = segment;
+    h.guests = job->size + 31;
+    h.named = dpari_meet_is_named();
+    h.began = dpari_os_now();
+    h.deadline = deadline;
+    h.guest = (dpari_guest *)(void *)memory;
+    h.poll = (struct pollfd *)(void *)(h.guest + places);
+    h.place = (int32_t *)(void *)(h.poll + places);
+    for (i = 0; i <= h.guests; i++) {
+        h.poll[i].fd = -1;
+        h.poll[i].events = POLLIN;
+    }
+    if (h.named) {
+        dpari_meet_sweep();
+    }
+    status = dpari_host_wait(&h, &said);
+    dpari_host_end(&h, status, &said);
+    dpari_os_unmap(memory, bytes);
+    if (status != DPAR_OK) {
+        dpari_segment_close(segment);
+        if (why != NULL) {
+            *why = said;
+        }
+    }
+    return status;
+}
+
+/* ---- the other ranks --------------------------------------------------------------------------
+ */
+
+/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
+{
+    size_t got = 0;
+    for (;;) {
+        struct pollfd p;
+        double left = deadline - dpari_os_now();
+        int whole;
+        if (left <= 0.0) {
+            return 0;
+        }
+        p.fd = fd;
+        p.events = POLLIN;
+        p.revents = 0;
+        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        whole = dpari_meet_read(fd, h, &got, passed);
+        if (whole != 0) {
+            return whole;
+        }
+    }
+}
+
+/* Is this the answer of this job's rank 0 to this hello? */
+static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine)
+{
+    return answer->magic == mine->magic && answer->job == mine->job &&
+           answer->nonce == mine->nonce && answer->rank == 0;
+}
+
+/* The sentence of a refusal. */
+static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
+{
+    answer->text[sizeof answer->text - 1] = 0;
+    return dpari_say_word(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "@", answer->text,
+                          sizeof answer->text, 0, 0, 0, 0);
+}
+
+/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
+                                  dpari_segment *segment, dpar_why *why)
+{
+    dpari_hello answer;
+    dpar_why said;
+    int none = -1, got;
+    dpar_status status = dpari_segment_open(segment, passed, &said);
+    mine->kind = DPARI_MAPPED;
+    mine->status = status;
+    dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
+                    sizeof mine->text);
+    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
+    if (status != DPAR_OK) {
+        return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+    }
+    /* rank 0 counts the time; its sentence is the better one */
+    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
+    if (none >= 0) {
+        close(none);
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+        return DPAR_OK;
+    }
+    dpari_segment_close(segment);
+    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+        return dpari_meet_refused(&answer, why);
+    }
+    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
+                                "rank 0 of # let rank # in and then said nothing more", mine->size,
+                                mine->rank, 0, 0)
+                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while # ranks were starting",
+                                mine->size, 0, 0, 0);
+}
+
+/* One try at one name. MORE: not there, or not this job's rank 0. */
+static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
+                                   dpari_hello *mine, double deadline, dpari_segment *segment,
+                                   int32_t *strangers, dpar_why *why)
+{
+    struct sockaddr_un to = *name;
+    dpari_hello answer;
+    int passed = -1, got, fd = dpari_meet_socket();
+    dpar_status status = DPAR_MORE;
+    if (fd < 0) {
+        return dpari_meet_failed(why, "the socket where ranks meet", errno);
+    }
+    if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
+        close(fd);
+        return DPAR_MORE;
+    }
+    mine->kind = DPARI_HELLO;
+    mine->status = DPAR_OK;
+    mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
+    got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+        got =
+            dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_REFUSED) {
+        status = dpari_meet_refused(&answer, why);
+    } else if (got > 0 && passed >= 0 && dpari_meet_answers(&answer, mine) &&
+               answer.kind == DPARI_WELCOME) {
+        status = dpari_meet_map(fd, passed, mine, deadline, segment, why);
+        passed = -1;
+    } else {
+        *strangers += 1;
+    }
+    if (passed >= 0) {
+        close(passed);
+    }
+    close(fd);
+    return status;
+}
+
+static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
+                                    dpari_segment *segment, dpar_why *why)
+{
+    double began = dpari_os_now(), nap = 100e-6;
+    int32_t k, strangers = 0;
+    dpari_hello mine;
+    dpar_text t;
+    dpari_meet_greet(job, &mine);
+    while (dpari_os_now() < deadline) {
+        for (k = 0; k < DPARI_NAMES; k++) {
+            struct sockaddr_un name;
+            socklen_t bytes = dpari_meet_name(job, k, named, &name);
+            dpar_status status =
+                dpari_meet_call(&name, bytes, &mine, deadline, segment, &strangers, why);
+            if (status != DPAR_MORE) {
+                return status;
+            }
+        }
+        dpari_os_sleep(nap);
+        nap = dpari_leastf(1.5 * nap, 20e-3);
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank 0 of ");
+    dpari_text_int(&t, job->size);
+    dpar_text_put(&t, " did not come within ");
+    dpari_text_fixed(&t, dpari_os_now() - began, 1);
+    dpar_text_put(&t, " s (job ");
+    dpar_text_put(&t, job->id);
+    dpar_text_put(&t, " of ");
+    dpar_text_put(&t, dpari_launcher_name(job->launcher));
+    dpar_text_put(&t, ")");
+    dpar_text_put(&t,
+                  strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    return DPAR_E_TIMEOUT;
+}
+
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why)
+{
+    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
+    double deadline = dpari_os_now() + timeout;
+    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
+                          : dpari_meet_guest(job, dpari_meet_is_named(), deadline, segment, why);
+}
+
+/* ==== comm/launch.c ==== */
+
+/* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
+ * by the supervisor. It lies in memory that both see. */
+typedef struct dpari_seat {
+    int32_t returned;   /* 1: result is what fn returned */
+    int32_t result;     /* */
+    dpar_status status; /* of joining and closing */
+    dpar_why why;       /* when that failed */
+    double ended;       /* when it returned, or was found ended: orders the failures */
+    int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
+    pid_t pid;
+    dpari_thread thread;
+    int32_t gone;   /* 1: it has ended and was waited for */
+    int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
+    int32_t killed; /* by the supervisor */
+    struct dpari_launch *launch;
+} dpari_seat;
+
+typedef struct dpari_launch {
+    int32_t n, left;
+    dpar_main fn;
+    void *arg;
+    const dpar_options *options;
+    double grace_s;
+    pid_t parent;
+    double failed;        /* when a failure was first seen; 0: none was */
+    double nap;           /* without pidfds: how long to sleep next */
+    int32_t watching;     /* every rank has a pidfd */
+    struct pollfd *watch; /* fd -1: it has ended */
+    dpari_seat *seat;
+    dpari_segment segment;
+} dpari_launch;
+
+/* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
+enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
+
+/* The options that are judged here; the rest are by whoever makes the segment. */
+static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
+{
+    if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
+        return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && !dpari_finite(o->timeout_s)) {
+        return dpari_say(DPAR_E_ARG, why, "timeout_s is no number of seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && o->threads != 0 && o->threads != 1) {
+        return dpari_say(DPAR_E_ARG, why, "threads is 0 or 1, not #", o->threads, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_options *o, dpar_why *why)
+{
+    if (fn == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch starts 1 .. # ranks, not #", DPARI_MAX_RANKS,
+                         n, 0, 0);
+    }
+    return dpari_launch_options(o, why);
+}
+
+/* Pages that forked ranks share with this process. */
+static void *dpari_launch_shared(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
+
+/* Joins, runs fn, closes; the result is in the seat. */
+static void dpari_seat_run(dpari_launch *l, int32_t rank)
+{
+    dpari_seat *seat = &l->seat[rank];
+    dpar_comm *world = NULL;
+    dpar_why why;
+    dpar_text t;
+    dpar_status status;
+    int result, broken;
+    seat->status = dpari_shm_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    if (seat->status != DPAR_OK) {
+        seat->follows = seat->status == DPAR_E_PEER;
+        seat->ended = dpari_os_now();
+        return;
+    }
+    dpari_shm_lend(world, 1);
+    result = l->fn(world, l->arg);
+    dpari_shm_lend(world, 0);
+    broken = world->status != DPAR_OK;
+    seat->ended = dpari_os_now();
+    seat->follows = broken;
+    seat->result = result;
+    seat->returned = 1;
+    if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, " returned ");
+        dpari_text_int(&t, result);
+        dpari_put_failed(&t, dpari_world_of(world), rank);
+        dpar_comm_abort(world, DPAR_E_PEER, why.text);
+    }
+    status = dpar_comm_close(world);
+    if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
+        seat->status = status;
+        dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
+                        sizeof seat->why.text);
+        seat->ended = dpari_os_now();
+        seat->follows = status == DPAR_E_PEER;
+    }
+}
+
+/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
+ * once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *l, int32_t rank)
+{
+    int fine;
+#if defined(__linux__)
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
+#endif
+    if (getppid() != l->parent) {
+        _exit(1); /* it died before the line above */
+    }
+    dpari_seat_run(l, rank);
+    fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    fflush(NULL);
+    _exit(fine ? 0 : 1);
+}
+
+/* ---- the supervisor ---------------------------------------------------------------------------
+ */
+
+static int dpari_seat_failed(const dpari_seat *s)
+{
+    return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
+}
+
+/* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
+ * the program are not ours to wait for. */
+static int dpari_seat_reap(dpari_seat *s)
+{
+    int ending = 0;
+    pid_t got;
+    do {
+        got = waitpid(s->pid, &ending, WNOHANG);
+    } while (got < 0 && errno == EINTR);
+    if (got == 0) {
+        return 0;
+    }
+    s->gone = 1;
+    if (got < 0) {
+        int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
+        s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
+    } else {
+        s->ending = WIFSIGNALED(ending) ? -WTERMSIG(ending) : WEXITSTATUS(ending);
+    }
+    return 1;
+}
+
+static void dpari_launch_reap(dpari_launch *l)
+{
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        dpari_seat *s = &l->seat[r];
+        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
+            continue;
+        }
+        l->left--;
+        l->nap = 0.0;
+        if (l->watching) {
+            close(l->watch[r].fd);
+            l->watch[r].fd = -1;
+        }
+        dpari_segment_ended(&l->segment, r, s->ending);
+        s->ended = s->ended > 0.0 ? s->ended : dpari_os_now();
+        if (l->failed <= 0.0 && dpari_seat_failed(s)) {
+            l->failed = dpari_os_now();
+        }
+    }
+}
+
+static void dpari_launch_kill(dpari_launch *l)
+{
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        if (!l->seat[r].gone && !l->seat[r].killed) {
+            kill(l->seat[r].pid, SIGKILL);
+            l->seat[r].killed = 1;
+        }
+    }
+}
+
+/* A descriptor of each rank that becomes readable when it ends; without them (an old kernel, too
+ * many files) the supervisor naps between looks. */
+static void dpari_launch_watch(dpari_launch *l)
+{
+    int32_t r;
+    l->watching = 0;
+#if defined(__linux__) && defined(SYS_pidfd_open)
+    l->watching = 1;
+    for (r = 0; r < l->n; r++) {
+        l->watch[r].events = POLLIN;
+        l->watch[r].fd = (int)syscall(SYS_pidfd_open, l->seat[r].pid, 0U);
+        if (l->watch[r].fd < 0) {
+            l->watching = 0;
+            break;
+        }
+    }
+    if (!l->watching) {
+        while (--r >= 0) {
+            close(l->watch[r].fd);
+        }
+    }
+#else
+    (void)r;
+#endif
+}
+
+/* Until a rank may have ended, at most `seconds`. */
+static void dpari_launch_pause(dpari_launch *l, double seconds)
+{
+    int32_t r;
+    if (l->watching) {
+        double ms = seconds * 1e3 + 1.0;
+        if (poll(l->watch, (nfds_t)l->n, ms < 1000.0 ? (int)ms : 1000) < 0) {
+            for (r = 0; r < l->n; r++) { /* interrupted: look at all */
+                l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
+            }
+        }
+        return;
+    }
+    l->nap = dpari_leastf(l->nap < 50e-6 ? 50e-6 : 1.5 * l->nap, 5e-3);
+    dpari_os_sleep(dpari_leastf(l->nap, seconds));
+}
+
+static void dpari_launch_supervise(dpari_launch *l)
+{
+    dpari_launch_watch(l);
+    while (l->left > 0) {
+        double left = l->failed > 0.0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
+        dpari_launch_pause(l, dpari_mostf(left, 0.0));
+        dpari_launch_reap(l);
+        if (l->failed > 0.0 && dpari_os_now() >= l->failed + l->grace_s) {
+            dpari_launch_kill(l);
+        }
+    }
+}
+
+static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    int number = 0;
+    dpar_text t;
+    l->parent = getpid();
+    fflush(NULL); /* what is in the buffers now is printed once, by this process */
+    for (started = 0; started < l->n; started++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            dpari_seat_live(l, started);
+        }
+        if (pid < 0) {
+            number = errno;
+            break;
+        }
+        l->seat[started].pid = pid;
+    }
+    if (started == l->n) {
+        dpari_launch_supervise(l);
+        return DPAR_OK;
+    }
+    for (r = 0; r < started; r++) { /* they wait for the missing ones and have not begun */
+        kill(l->seat[r].pid, SIGKILL);
+        while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, started);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, l->n);
+    dpar_text_put(&t, " could not be forked: ");
+    dpari_os_error(&t, number);
+    return DPAR_E_SYSTEM;
+}
+
+static void *dpari_seat_thread(void *at)
+{
+    dpari_seat *s = (dpari_seat *)at;
+    dpari_seat_run(s->launch, (int32_t)(s - s->launch->seat));
+    return NULL;
+}
+
+static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    for (started = 0; started < l->n; started++) {
+        dpari_seat *s = &l->seat[started];
+        s->launch = l;
+        if (dpari_os_thread(&s->thread, dpari_seat_thread, s) != 0) {
+            break;
+        }
+    }
+    for (r = started; r < l->n; r++) {
+        dpari_segment_ended(&l->segment, r, 1);
+    }
+    for (r = 0; r < started; r++) {
+        dpari_os_join(l->seat[r].thread);
+    }
+    if (started < l->n) {
+        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- what is said of it -----------------------------------------------------------------------
+ */
+
+static const char *dpari_signal_name(int number)
+{
+    switch (number) {
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGILL: return "SIGILL";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGKILL: return "SIGKILL";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGALRM: return "SIGALRM";
+    case SIGTERM: return "SIGTERM";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGXCPU: return "SIGXCPU";
+    default: return "?";
+    }
+}
+
+/* "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
+{
+    dpar_text_put(t, "rank ");
+    dpari_text_int(t, rank);
+    if (s->ending < 0) {
+        dpar_text_put(t, s->returned ? " returned and was then killed by signal "
+                                     : " was killed by signal ");
+        dpari_text_int(t, -s->ending);
+        dpar_text_put(t, " (");
+        dpar_text_put(t, dpari_signal_name(-s->ending));
+        dpar_text_put(t, ")");
+    } else if (s->status != DPAR_OK) {
+        dpar_text_put(t, s->returned ? " returned 0, but had not waited for all that it had posted"
+                                     : " could not join: ");
+        dpar_text_put(t, s->returned ? "" : s->why.text);
+    } else if (s->returned) {
+        dpar_text_put(t, " returned ");
+        dpari_text_int(t, s->result);
+    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
+        dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
+                         "knows how)");
+    } else {
+        dpar_text_put(t, " left the program with status ");
+        dpari_text_int(t, s->ending);
+        dpar_text_put(t, " before its function returned");
+    }
+}
+
+/* The rank whose failure came first; one that only followed another's counts last. -1: none. */
+static int32_t dpari_launch_culprit(const dpari_launch *l)
+{
+    int32_t r, first = -1;
+    for (r = 0; r < l->n; r++) {
+        const dpari_seat *s = &l->seat[r], *f = &l->seat[first < 0 ? 0 : first];
+        if (!dpari_seat_failed(s) || s->killed) {
+            continue;
+        }
+        if (first < 0 || s->follows < f->follows ||
+            (s->follows == f->follows && s->ended < f->ended)) {
+            first = r;
+        }
+    }
+    return first;
+}
+
+static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
+{
+    int32_t r, killed = 0, first = dpari_launch_culprit(l);
+    dpar_why broke;
+    dpar_text t;
+    if (first < 0) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_seat_say(&l->seat[first], first, &t);
+    if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
+        dpar_text_put(&t, " after: ");
+        dpar_text_put(&t, broke.text);
+    }
+    for (r = 0; r < l->n; r++) {
+        if (l->seat[r].killed && killed++ < 8) {
+            dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
+            dpari_text_int(&t, r);
+        }
+    }
+    dpar_text_put(&t, killed > 8 ? ", ..." : "");
+    return DPAR_E_PEER;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
+{
+    dpar_status status = dpari_segment_make(&l->segment, l->n, l->options, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (l->n == 1) {
+        dpari_seat_run(l, 0);
+    } else if (l->options != NULL && l->options->threads) {
+        status = dpari_launch_threads(l, why);
+    } else {
+        status = dpari_launch_fork(l, why);
+    }
+    status = status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+    dpari_segment_close(&l->segment);
+    return status;
+}
+
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why)
+{
+    dpar_status status = dpari_launch_check(n, fn, options, why);
+    int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    dpari_launch l;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&l, sizeof l);
+    l.seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (l.seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
+                         n, 0, 0);
+    }
+    l.watch = (struct pollfd *)(void *)(l.seat + n);
+    l.n = l.left = n;
+    l.fn = fn;
+    l.arg = arg;
+    l.options = options;
+    l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    status = dpari_launch_run(&l, why);
+    dpari_os_unmap(l.seat, bytes);
+    return status;
+}
+
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
+{
+    return dpar_launch_with(n, fn, arg, NULL, NULL);
+}
+
+/* ---- ranks that somebody else started ---------------------------------------------------------
+ */
+
+/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
+static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
+{
+    const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
+    double value;
+    if (text != NULL) {
+        size_t n = dpari_length(text);
+        if (n == 0 || dpari_text_number(text, n, &value) != n || !dpari_finite(value)) {
+            return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
+                                  "\", which is no number of seconds", NULL);
+        }
+        o->timeout_s = value;
+    }
+    return DPAR_OK;
+}
+
+/* All ranks on one node, as far as the launcher says where they are. */
+static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
+{
+    const char *name = dpari_launcher_name(job->launcher);
+    if (job->size > DPARI_MAX_RANKS) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks: shared memory joins at most # on one node (across "
+                              "nodes: MPI and dpar_mpi.h)",
+                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+    }
+    if (job->local_size > 0 && job->local_size != job->size) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks, # of them on this node: shared memory joins one "
+                              "node only; across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, job->local_size, 0, 0);
+    }
+    if (nodes > 1) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks on # nodes: shared memory joins one node only; "
+                              "across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, nodes, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+                                     dpar_comm **world, dpar_why *why)
+{
+    dpari_segment segment;
+    dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
+                                        : dpari_meet_ranks(job, options, &segment, why);
+    if (status == DPAR_OK) {
+        status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
+        if (status != DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}
+
+DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+                                    dpar_why *why)
+{
+    dpari_segment segment;
+    dpar_status status = dpari_launch_options(options, why);
+    if (status == DPAR_OK && job->size > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks: shared memory joins at most #", job->size,
+                         DPARI_MAX_RANKS, 0, 0);
+    }
+    if (status == DPAR_OK && job->rank == 0) {
+        status = dpari_segment_make(&segment, job->size, options, why);
+        if (status == DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}
+
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+{
+    dpar_start job;
+    dpar_options o;
+    dpari_site site;
+    int32_t nodes;
+    dpar_status status;
+    if (world == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+    }
+    dpari_zero(&o, sizeof o);
+    o = options != NULL ? *options : o;
+    o.threads = 0;
+    dpari_site_here(&site);
+    status = dpari_launch_options(&o, why);
+    status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
+    status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
+    status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
+    return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
+}
+
+/* ==== comm/move.c ==== */
+
+struct dpari_move;
+
+/* A local array. One of the pointers is set: what is read from, what is written to. */
+typedef struct dpari_move_array {
+    struct dpari_move *there; /* in a device's memory; NULL: in the host's */
+    int32_t dims, bytes, type;
+    int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
+    const unsigned char *from;
+    unsigned char *to;
+} dpari_move_array;
+
+/* A box of a list, and its place in the stream with its peer. */
+typedef struct dpari_move_item {
+    int64_t extent[DPAR_MAX_DIMS], volume;
+    int64_t at;   /* where the first element of its message lies in the array */
+    int64_t done; /* receives: elements that have been put there */
+    int64_t next; /* of the same stream; -1: the last */
+    int32_t stream, op;
+    uint32_t flip;   /* dims of the message that go backwards in the array */
+    int32_t swap[2]; /* these two dims of the message are each other's in the array */
+} dpari_move_item;
+
+static int32_t dpari_swapped(const int32_t *swap, int32_t d)
+{
+    return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
+}
+
+/* All that goes from one rank to another, cut into messages. */
+typedef struct dpari_move_stream {
+    int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
+    int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
+    int64_t first, last;         /* items */
+    int64_t elements, messages;  /* in all */
+    int64_t item, offset;        /* where the next message begins */
+    int64_t message;             /* its number */
+    int64_t m_item, m_offset;    /* where the present one begins, */
+    int64_t m_count;             /* how many elements it has, */
+    const unsigned char *memory; /* and where it lies */
+    int64_t take, take_offset;   /* the next part of it to combine, */
+    int64_t take_at;             /* so many elements into it */
+    int64_t stamp;               /* the last group that it was seen in */
+    unsigned char *slot;         /* memory for one message */
+    int32_t *round;              /* when each message goes; NULL: one a round */
+    dpar_work work;
+} dpari_move_stream;
+
+/* One direction. */
+typedef struct dpari_move_side {
+    dpari_move_array array;
+    dpari_move_item *item;
+    int64_t items;
+    dpari_move_stream *stream;
+    int32_t streams;
+    int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
+    unsigned char *slots;
+} dpari_move_side;
+
+typedef struct dpari_move {
+    dpar_comm *c;
+    int32_t dims, bytes, type, tag, collective;
+    int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
+    dpari_move_side out, in; /* sends, receives */
+    int64_t head;            /* receives before it are all there */
+    int64_t stamp;
+    const void **part;         /* what is reduced at once: array, messages; twice */
+    int64_t *count;            /* collective: counts and begins of both sides */
+    unsigned char *next;       /* scratch that is left */
+    unsigned char *next_there; /* on a device: so, for messages; */
+    unsigned char *stage;      /* for parts that are reduced at once, */
+    dpar_mem_box *box;         /* and what is to be moved there, together */
+    int32_t boxes;
+} dpari_move;
+
+enum {
+    DPARI_MOVE_BOXES = 64,
+    DPARI_MOVE_STAGE = 1 << 16, /* bytes of a part */
+    DPARI_MOVE_ZERO = 64        /* bytes, on a device */
+};
+
+/* Where transfers come from: two lists, or the walks over a redistribution. */
+typedef struct dpari_move_source {
+    const dpar_transfer *list[2]; /* DPAR_RECEIVES, DPAR_SENDS */
+    int64_t n[2], at;
+    const dpar_layout *from, *to; /* NULL: lists */
+    int32_t rank, per_node, direction;
+    dpar_transfers walk;
+} dpari_move_source;
+
+/* What one direction adds up to. */
+typedef struct dpari_move_totals {
+    int64_t items, elements;
+    int32_t ops;   /* something is combined, */
+    int32_t hard;  /* averaged or multiplied, */
+    int32_t apart; /* and not right behind a part of the same box */
+} dpari_move_totals;
+
+/* ---- boxes: copying between two arrays ------------------------------------------------------- */
+
+/* Loops over runs of `unit` bytes; steps in bytes. */
+typedef struct dpari_move_box {
+    int32_t dims;
+    int64_t unit;
+    int64_t extent[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+} dpari_move_box;
+
+/* The next loop, inside those that are there; one with the last where both arrays allow it. */
+static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_t from)
+{
+    int32_t last = b->dims - 1;
+    if (extent == 1) {
+        return;
+    }
+    if (last >= 0 && b->to[last] == to * extent && b->from[last] == from * extent) {
+        extent *= b->extent[last];
+    } else {
+        last = b->dims++;
+    }
+    b->extent[last] = extent;
+    b->to[last] = to;
+    b->from[last] = from;
+}
+
+/* After the last loop: runs that are contiguous in both become units. */
+static void dpari_box_units(dpari_move_box *b)
+{
+    int32_t last = b->dims - 1;
+    if (last >= 0 && b->to[last] == b->unit && b->from[last] == b->unit) {
+        b->unit *= b->extent[last];
+        b->dims = last;
+    }
+}
+
+#define DPARI_MOVE_UNITS(size)                                                                     \
+    for (i = 0; i < n; i++) {                                                                      \
+        memcpy(to + i * to_step, from + i * from_step, (size));                                    \
+    }                                                                                              \
+    return
+
+/* n runs of `unit` bytes. Those of a few elements are not worth a call of memcpy. */
+static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned char *from,
+                          int64_t from_step, int64_t n, int64_t unit)
+{
+    int64_t i, k;
+    switch (unit) {
+    case 1: DPARI_MOVE_UNITS(1);
+    case 2: DPARI_MOVE_UNITS(2);
+    case 4: DPARI_MOVE_UNITS(4);
+    case 8: DPARI_MOVE_UNITS(8);
+    case 12: DPARI_MOVE_UNITS(12);
+    case 16: DPARI_MOVE_UNITS(16);
+    case 24: DPARI_MOVE_UNITS(24);
+    case 32: DPARI_MOVE_UNITS(32);
+    default: break;
+    }
+    if (unit >= 64 || unit < 8) {
+        DPARI_MOVE_UNITS((size_t)unit);
+    }
+    for (i = 0; i < n; i++) {
+        for (k = 0; k + 8 <= unit; k += 8) {
+            memcpy(to + i * to_step + k, from + i * from_step + k, 8);
+        }
+        if (k < unit) {
+            memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+        }
+    }
+}
+
+#undef DPARI_MOVE_UNITS
+
+static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const unsigned char *from)
+{
+    int64_t at[DPAR_MAX_DIMS] = {0, 0, 0, 0, 0, 0}, t = 0, f = 0;
+    int32_t last = b->dims - 1, d;
+    if (last < 0) {
+        dpari_kern_copy(to, from, b->unit, 0);
+        return;
+    }
+    do {
+        dpari_box_row(to + t, b->to[last], from + f, b->from[last], b->extent[last], b->unit);
+        for (d = last - 1; d >= 0; d--) {
+            t += b->to[d];
+            f += b->from[d];
+            if (++at[d] < b->extent[d]) {
+                break;
+            }
+            t -= b->to[d] * b->extent[d];
+            f -= b->from[d] * b->extent[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+/* ---- parts of a box: elements [begin, end) of its message ------------------------------------ */
+
+static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
+{
+    const int64_t step = a->step[dpari_swapped(it->swap, d)];
+    return it->flip >> d & 1u ? -step : step;
+}
+
+/* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
+ * array, its lengths. Returns how many elements it has. */
+static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, int64_t *at, int64_t *length)
+{
+    int64_t rest = begin, inner = 1, index = 0, per = 1;
+    int32_t d, cut = a->dims;
+    *at = it->at;
+    for (d = a->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+        int64_t i = rest % it->extent[d];
+        rest /= it->extent[d];
+        *at += i * dpari_item_step(a, it, d);
+        length[d] = 1;
+        if (cut == d + 1 && begin % inner == 0 && end - begin >= inner) {
+            cut = d;
+            per = inner;
+            index = i;
+            inner *= it->extent[d];
+        }
+    }
+    if (cut == a->dims) { /* no dims: one element */
+        return 1;
+    }
+    for (d = cut + 1; d < a->dims; d++) {
+        length[d] = it->extent[d];
+    }
+    length[cut] = dpari_least(it->extent[cut] - index, (end - begin) / per);
+    return length[cut] * per;
+}
+
+/* The loops over a rectangle between the array and a message; `pack`: out of the array. */
+static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
+                           const int64_t *length, int pack, dpari_move_box *b)
+{
+    int64_t dense = a->bytes;
+    int32_t d;
+    for (d = 0; d < a->dims; d++) {
+        dense *= length[d];
+    }
+    b->dims = 0;
+    b->unit = a->bytes;
+    for (d = 0; d < a->dims; d++) {
+        int64_t step = dpari_item_step(a, it, d) * a->bytes;
+        dense /= length[d];
+        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+    }
+    dpari_box_units(b);
+}
+
+/* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
+static void dpari_move_flush(dpari_move *m)
+{
+    if (m->boxes > 0) {
+        (void)dpari_do_move(m->c, m->box, m->boxes);
+    }
+    m->boxes = 0;
+}
+
+/* A box more; those that go together are of one op. */
+static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
+{
+    dpar_mem_box *b;
+    if (m->boxes == DPARI_MOVE_BOXES || (m->boxes > 0 && m->box[0].op != op)) {
+        dpari_move_flush(m);
+    }
+    b = &m->box[m->boxes++];
+    dpari_zero(b, sizeof *b);
+    b->op = op;
+    b->to_type = b->from_type = b->through = m->type;
+    return b;
+}
+
+/* Elements [begin, end) of a box between its array and a message, on the device. */
+static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                             int64_t end, unsigned char *message, int pack, int32_t op)
+{
+    unsigned char *array = pack ? (unsigned char *)(uintptr_t)a->from : a->to;
+    while (begin < end) {
+        int64_t at, dense, length[DPAR_MAX_DIMS];
+        const int64_t n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpar_mem_box *b = dpari_move_box_there(a->there, op);
+        int32_t d;
+        b->to = pack ? message : array + at * a->bytes;
+        b->from = pack ? array + at * a->bytes : message;
+        b->dims = a->dims;
+        for (d = 0, dense = n; d < a->dims; d++) {
+            const int64_t step = dpari_item_step(a, it, d);
+            dense /= length[d];
+            b->extent[d] = length[d];
+            b->to_stride[d] = pack ? dense : step;
+            b->from_stride[d] = pack ? step : dense;
+        }
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                            int64_t end, unsigned char *message)
+{
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, message, 1, DPAR_COPY);
+        return;
+    }
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 1, &b);
+        dpari_box_copy(&b, message, a->from + at * a->bytes);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                              int64_t end, const unsigned char *message)
+{
+    if (a->there != NULL) {
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
+        return;
+    }
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 0, &b);
+        dpari_box_copy(&b, a->to + at * a->bytes, message);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+/* Elements that lie in a row in the array from each multiple of that number on. */
+static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *it)
+{
+    int64_t run = 1;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        if (it->extent[d] > 1) {
+            if (dpari_item_step(a, it, d) != run) {
+                break;
+            }
+            run *= it->extent[d];
+        }
+    }
+    return run;
+}
+
+/* Where element i lies. */
+static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
+{
+    int64_t at = it->at;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        at += i % it->extent[d] * dpari_item_step(a, it, d);
+        i /= it->extent[d];
+    }
+    return at;
+}
+
+/* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
+static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_item *it,
+                                    int64_t begin, int64_t end, const void **part, int32_t parts,
+                                    int32_t op)
+{
+    dpari_move *m = a->there;
+    const int64_t most = DPARI_MOVE_STAGE / a->bytes;
+    unsigned char *result = m->stage + (int64_t)parts * DPARI_MOVE_STAGE;
+    dpari_move_array here = *a;
+    dpar_mem_reduce r;
+    int64_t i, n;
+    int32_t k;
+    here.from = a->to;
+    dpari_zero(&r, sizeof r);
+    r.to = result;
+    r.from = m->stage;
+    r.parts = parts;
+    r.stride = most;
+    r.to_type = r.from_type = a->type;
+    r.sums = a->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    r.op = op;
+    r.scale = 1.0;
+    for (i = begin; i < end; i += n) {
+        n = r.count = dpari_least(end - i, most);
+        dpari_item_pack(&here, it, i, i + n, m->stage);
+        for (k = 1; k < parts; k++) {
+            dpar_mem_box *b = dpari_move_box_there(m, DPAR_COPY);
+            b->to = m->stage + (int64_t)k * DPARI_MOVE_STAGE;
+            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * a->bytes;
+            b->dims = 1;
+            b->extent[0] = n;
+            b->to_stride[0] = b->from_stride[0] = 1;
+        }
+        dpari_move_flush(m);
+        (void)dpari_do_reduce(m->c, &r);
+        dpari_item_unpack(a, it, i, i + n, result);
+        dpari_move_flush(m);
+    }
+}
+
+static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move_item *it,
+                                     int64_t begin, int64_t end, const void **part, int32_t parts,
+                                     int32_t op)
+{
+    int32_t k;
+    dpari_move_flush(a->there);
+    if (op == DPAR_AVG || op == DPAR_PRODUCT || (a->bytes == 2 && parts > 2)) {
+        dpari_item_reduce_there(a, it, begin, end, part, parts, op);
+        return;
+    }
+    for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
+        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
+    }
+    dpari_move_flush(a->there);
+}
+
+/* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
+ * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
+ * where they lie, others in a buffer. */
+static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, const void **part, int32_t parts, int32_t op)
+{
+    enum { BYTES = 4096, WORTH = 64 };
+    union {
+        double aligned;
+        unsigned char byte[BYTES];
+    } buffer;
+    const int64_t run = dpari_item_run(a, it);
+    const void **shifted = part + parts;
+    dpari_move_array here = *a;
+    int64_t i, n;
+    if (a->there != NULL) {
+        dpari_item_combine_there(a, it, begin, end, part, parts, op);
+        return;
+    }
+    here.from = a->to;
+    for (i = begin; i < end; i += n) {
+        const int64_t row = dpari_least(end - i, run - i % run);
+        void *result = buffer.byte;
+        int32_t k;
+        if (row >= WORTH) {
+            n = row;
+            result = a->to + dpari_item_at(a, it, i) * a->bytes;
+        } else {
+            n = dpari_least(end - i, BYTES / a->bytes);
+            dpari_item_pack(&here, it, i, i + n, buffer.byte);
+        }
+        shifted[0] = result;
+        for (k = 1; k < parts; k++) {
+            shifted[k] = (const unsigned char *)part[k] + (i - begin) * a->bytes;
+        }
+        dpari_kern_reduce(&result, 1, shifted, parts, n, a->type, op, 0);
+        if (row < WORTH) {
+            dpari_item_unpack(a, it, i, i + n, buffer.byte);
+        }
+    }
+}
+
+/* A box of one array into the same box of another. */
+static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *there,
+                            const dpari_move_array *from, const dpari_move_item *here)
+{
+    dpari_move_box b;
+    int32_t d;
+    if (to->there != NULL) {
+        dpar_mem_box *box = dpari_move_box_there(to->there, DPAR_COPY);
+        box->to = to->to + there->at * to->bytes;
+        box->from = (unsigned char *)(uintptr_t)from->from + here->at * to->bytes;
+        box->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            box->extent[d] = here->extent[d];
+            box->to_stride[d] = dpari_item_step(to, there, d);
+            box->from_stride[d] = dpari_item_step(from, here, d);
+        }
+        return;
+    }
+    b.dims = 0;
+    b.unit = to->bytes;
+    for (d = 0; d < to->dims; d++) {
+        dpari_box_loop(&b, here->extent[d], dpari_item_step(to, there, d) * to->bytes,
+                       dpari_item_step(from, here, d) * to->bytes);
+    }
+    dpari_box_units(&b);
+    dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
+}
+
+/* ---- what users say -------------------------------------------------------------------------- */
+
+/* Steps of an array; *elements it holds (may be NULL). */
+static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
+                                    int32_t type, int64_t *elements, dpar_why *why)
+{
+    int64_t n = 1, bytes;
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->dims = dims;
+    a->type = type;
+    a->bytes = dpar_type_bytes(type);
+    if (a->bytes == 0) {
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
+    }
+    if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
+    }
+    for (d = dims - 1; d >= 0; d--) {
+        a->step[d] = n;
+        if (shape[d] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "dim # of a shape is #", d, shape[d], 0, 0);
+        }
+        if (!dpari_mul(n, shape[d], &n)) {
+            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements", 0, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(n, a->bytes, &bytes)) {
+        return dpari_say(DPAR_E_RANGE, why, "# elements of # bytes", n, a->bytes, 0, 0);
+    }
+    if (elements != NULL) {
+        *elements = n;
+    }
+    return DPAR_OK;
+}
+
+/* The box of a send; `arrives`: of a receive. */
+static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
+                                   int arrives, dpar_why *why)
+{
+    int32_t d;
+    if (t->dims != dims) {
+        return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
+                         0);
+    }
+    if (t->swap[0] != t->swap[1] &&
+        (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
+        return dpari_say(DPAR_E_ARG, why, "dims # and # of # cannot change places", t->swap[0],
+                         t->swap[1], dims, 0);
+    }
+    for (d = 0; d < dims; d++) {
+        int64_t n = t->extent[arrives ? dpari_swapped(t->swap, d) : d];
+        if (n < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - n) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: # elements from # on are not inside an array of #", d, n,
+                             t->mine[d], shape[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
+{
+    if (t->op < DPAR_COPY || t->op >= DPAR_OPS) {
+        return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
+    }
+    if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
+{
+    const int arrives = a->to != NULL; /* messages have the sender's order */
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->op = t->op;
+    it->next = -1;
+    it->volume = 1;
+    it->swap[0] = arrives ? t->swap[0] : 0;
+    it->swap[1] = arrives ? t->swap[1] : 0;
+    for (d = 0; d < a->dims; d++) {
+        const int32_t there = dpari_swapped(it->swap, d);
+        const int back = arrives && (t->flip >> there & 1u) != 0 && t->extent[d] > 1;
+        it->extent[d] = t->extent[d];
+        it->volume *= t->extent[d];
+        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
+        it->flip |= back ? (uint32_t)1 << d : 0;
+    }
+}
+
+/* ---- counting a list ------------------------------------------------------------------------- */
+
+static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
+{
+    s->direction = direction;
+    s->at = 0;
+    if (s->from == NULL) {
+        return DPAR_OK;
+    }
+    if (s->per_node < DPAR_PRIMARY) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+    }
+    if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
+}
+
+static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
+{
+    if (s->from != NULL) {
+        return dpar_transfers_next(&s->walk, t);
+    }
+    if (s->at == s->n[s->direction]) {
+        return 0;
+    }
+    *t = s->list[s->direction][s->at++];
+    return 1;
+}
+
+/* Is b a part of the same box as a, which came right before? */
+static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
+{
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
+        return 0;
+    }
+    for (d = 0; d < b->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->mine[d] != b->mine[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+                                      dpari_move_totals *sum, dpar_why *why)
+{
+    dpar_transfer t, before;
+    dpar_status st = dpari_source_begin(s, direction, why);
+    dpari_zero(sum, sizeof *sum);
+    dpari_zero(&before, sizeof before);
+    while (st == DPAR_OK && dpari_source_next(s, &t)) {
+        int64_t n = dpar_transfer_volume(&t);
+        if (n < 0 || sum->elements > INT64_MAX - n) {
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
+        }
+        sum->ops |= t.op != DPAR_COPY;
+        sum->hard |= t.op == DPAR_AVG || t.op == DPAR_PRODUCT;
+        sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
+        sum->elements += n;
+        sum->items++;
+        before = t;
+    }
+    return st;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+/* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
+static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
+{
+    int64_t more;
+    if (!dpari_mul(n, each, &more) || more > (INT64_C(1) << 62) - 128 - *a) {
+        return 0;
+    }
+    *a += more / 64 * 64 + 64;
+    return 1;
+}
+
+static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int32_t size,
+                              int64_t piece, int32_t unit)
+{
+    int64_t streams = dpari_least(sum->items, size);
+    int64_t slots = dpari_least(sum->elements,
+                                piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+    return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
+           dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
+           dpari_scratch_add(bytes, size, 4) && dpari_scratch_add(bytes, slots, unit) &&
+           dpari_scratch_add(bytes, streams, 128) && /* slots and rounds begin at lines */
+           (!sum->ops || dpari_scratch_add(bytes, sum->items + sum->elements / piece + 1, 4));
+}
+
+/* Bytes that a move needs at most; -1: more than 2^62. */
+static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals *out,
+                                   const dpari_move_totals *in)
+{
+    int64_t bytes = 64; /* to the first line */
+    int ok = dpari_scratch_side(&bytes, out, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
+                               (int64_t)sizeof(void *)) &&
+             (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+    if (ok && m->c->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
+        ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
+             dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
+             dpari_scratch_add(&bytes, 3, DPARI_MOVE_ZERO);
+    }
+    return ok ? bytes : -1;
+}
+
+static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
+{
+    unsigned char *at = m->next;
+    m->next += n * each / 64 * 64 + 64;
+    return at;
+}
+
+/* ---- lists into streams ---------------------------------------------------------------------- */
+
+/* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
+ * alike, because nothing but the extents decides. */
+static void dpari_stream_cut(const dpari_move *m, const dpari_move_side *side, dpari_move_stream *s)
+{
+    const dpari_move_item *it = &side->item[s->item];
+    s->m_item = s->item;
+    s->m_offset = s->offset;
+    s->m_count = 0;
+    s->message++;
+    if (it->volume >= m->alone) {
+        s->m_count = dpari_least(m->piece, it->volume - s->offset);
+        s->offset += s->m_count;
+        if (s->offset == it->volume) {
+            s->item = it->next;
+            s->offset = 0;
+        }
+        return;
+    }
+    while (s->item >= 0 && side->item[s->item].volume < m->alone &&
+           s->m_count + side->item[s->item].volume <= m->piece) {
+        s->m_count += side->item[s->item].volume;
+        s->item = side->item[s->item].next;
+    }
+}
+
+static void dpari_stream_rewind(dpari_move_stream *s)
+{
+    s->item = s->first;
+    s->offset = 0;
+    s->message = 0;
+    s->loaded = 0;
+    s->m_count = 0;
+}
+
+static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
+{
+    dpari_move_stream *s;
+    if (side->of_peer[peer] == 0) {
+        s = &side->stream[side->streams++];
+        dpari_zero(s, sizeof *s);
+        s->peer = peer;
+        s->first = s->last = -1;
+        side->of_peer[peer] = side->streams;
+    }
+    return &side->stream[side->of_peer[peer] - 1];
+}
+
+static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
+{
+    dpar_transfer t;
+    while (dpari_source_next(source, &t)) {
+        dpari_move_item *it = &side->item[side->items];
+        dpari_move_stream *s = dpari_stream_of(side, t.peer);
+        dpari_item_init(it, &t, &side->array);
+        it->stream = side->of_peer[t.peer] - 1;
+        if (s->last >= 0) {
+            side->item[s->last].next = side->items;
+        } else {
+            s->first = side->items;
+        }
+        s->last = side->items++;
+        s->ops |= t.op != DPAR_COPY;
+        s->elements += it->volume;
+    }
+}
+
+/* Counts the messages of each stream and gives it memory for one, and for their rounds. */
+static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
+{
+    unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
+    int32_t i;
+    side->slots = *next;
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        int64_t most = 0;
+        dpari_stream_rewind(s);
+        while (s->item >= 0) {
+            dpari_stream_cut(m, side, s);
+            most = dpari_most(most, s->m_count);
+        }
+        s->messages = s->message;
+        dpari_stream_rewind(s);
+        s->slot = *next;
+        if (s->peer != m->c->rank || s->ops) {
+            *next += dpari_room_up(most * m->bytes);
+        }
+    }
+    *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        if (s->ops && s->messages > 1) {
+            s->round = (int32_t *)dpari_carve(m, s->messages, 4);
+        }
+    }
+}
+
+static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_source *source,
+                             int32_t direction, const dpari_move_totals *sum)
+{
+    const int64_t streams = dpari_least(sum->items, m->c->size);
+    int32_t i;
+    side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
+    side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
+    side->of_peer = (int32_t *)dpari_carve(m, m->c->size, 4);
+    side->items = 0;
+    side->streams = 0;
+    for (i = 0; i < m->c->size; i++) {
+        side->of_peer[i] = 0;
+    }
+    (void)dpari_source_begin(source, direction, NULL); /* it began before */
+    dpari_side_fill(side, source);
+    dpari_side_cut(m, side);
+}
+
+/* ---- receiving in order ---------------------------------------------------------------------- */
+
+/* Is item i a part of the same box as the one before it? */
+static int dpari_item_continues(const dpari_move_side *in, int64_t i)
+{
+    const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->at != b->at ||
+        a->flip != b->flip || a->volume != b->volume ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
+        return 0;
+    }
+    for (d = 0; d < in->array.dims; d++) {
+        if (a->extent[d] != b->extent[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* From item `begin` on: the end of those that are reduced at once, each from another rank. */
+static int64_t dpari_group_end(dpari_move *m, int64_t begin)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = begin;
+    m->stamp++;
+    do {
+        in->stream[in->item[i].stream].stamp = m->stamp;
+        i++;
+    } while (i < in->items && dpari_item_continues(in, i) &&
+             in->stream[in->item[i].stream].stamp != m->stamp);
+    return i;
+}
+
+/* How many elements can be reduced now: all of the group's messages must hold them, and what they
+ * are added to must be there (`leader`, or NULL). */
+static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *leader, int64_t begin,
+                                 int64_t end)
+{
+    const int64_t done = m->in.item[begin].done;
+    int64_t n = m->in.item[begin].volume - done, i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
+        if (!s->loaded) { /* loaded: this part is the next one of its stream */
+            return 0;
+        }
+        n = dpari_least(n, s->m_count - s->take_at);
+    }
+    return leader == NULL || leader->done >= done + n ? n : 0;
+}
+
+/* Passes over n elements of the part that comes next, and over copies behind it. */
+static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *s, int64_t n)
+{
+    s->take_offset += n;
+    s->take_at += n;
+    if (s->take_offset == in->item[s->take].volume) {
+        s->take_offset = 0;
+        s->take = in->item[s->take].next;
+        while (s->take_at < s->m_count && in->item[s->take].op == DPAR_COPY) {
+            s->take_at += in->item[s->take].volume;
+            s->take = in->item[s->take].next;
+        }
+    }
+    s->loaded = s->take_at < s->m_count;
+}
+
+static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_t n, int dry)
+{
+    dpari_move_side *in = &m->in;
+    const dpari_move_item *it = &in->item[begin];
+    const int64_t done = it->done;
+    int64_t i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &in->stream[in->item[i].stream];
+        m->part[1 + i - begin] = dry ? NULL : s->memory + s->take_at * m->bytes;
+    }
+    if (!dry) {
+        dpari_item_combine(&in->array, it, done, done + n, m->part, (int32_t)(1 + end - begin),
+                           it->op);
+    }
+    for (i = begin; i < end; i++) {
+        dpari_stream_take(in, &in->stream[in->item[i].stream], n);
+        in->item[i].done += n;
+    }
+}
+
+/* Combines what has come, in the order of the list, as far as it goes. dry: only counts. */
+static void dpari_move_combine(dpari_move *m, int dry)
+{
+    dpari_move_side *in = &m->in;
+    while (m->head < in->items) {
+        const dpari_move_item *it = &in->item[m->head], *leader = NULL;
+        int64_t begin = m->head, end, n;
+        if (it->op == DPAR_COPY) {
+            if (begin + 1 < in->items && dpari_item_continues(in, begin + 1)) {
+                leader = it;
+                begin++;
+            } else if (it->done < it->volume) {
+                return;
+            } else {
+                m->head++;
+                continue;
+            }
+        }
+        end = dpari_group_end(m, begin);
+        n = dpari_group_ready(m, leader, begin, end);
+        if (n == 0) {
+            return;
+        }
+        dpari_group_reduce(m, begin, end, n, dry);
+        if (in->item[begin].done == in->item[begin].volume) {
+            m->head = end;
+        }
+    }
+}
+
+/* The present message of s has come: copies go to their places (unless they lie there), the rest
+ * waits for its turn. */
+static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = s->m_item, offset = s->m_offset, at = 0;
+    while (at < s->m_count) {
+        dpari_move_item *it = &in->item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        if (it->op != DPAR_COPY && !s->loaded) {
+            s->loaded = 1;
+            s->take = i;
+            s->take_offset = offset;
+            s->take_at = at;
+        } else if (it->op == DPAR_COPY) {
+            if (!dry && s->memory != NULL) {
+                dpari_item_unpack(&in->array, it, offset, offset + n, s->memory + at * m->bytes);
+            }
+            it->done += n;
+        }
+        at += n;
+        offset = 0;
+        i = it->next;
+    }
+    dpari_move_flush(m);
+}
+
+/* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
+ * the message before is used up: their receiver says when. */
+static int dpari_comes(const dpari_move_stream *s)
+{
+    return s->message < s->messages && !s->loaded;
+}
+
+static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
+{
+    return s->peer != m->c->rank && s->message < s->messages &&
+           (s->round != NULL ? s->round[s->message] : s->message) == round;
+}
+
+/* What stays on the rank: copied at once, when nothing of it is combined. */
+static void dpari_move_self(dpari_move *m, int dry)
+{
+    const int32_t me = m->c->rank;
+    dpari_move_stream *to, *from;
+    int64_t i, k;
+    if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
+        return;
+    }
+    to = &m->in.stream[m->in.of_peer[me] - 1];
+    from = &m->out.stream[m->out.of_peer[me] - 1];
+    if (to->ops) {
+        return;
+    }
+    for (i = to->first, k = from->first; i >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        if (!dry) {
+            dpari_item_copy(&m->in.array, &m->in.item[i], &m->out.array, &m->out.item[k]);
+        }
+        m->in.item[i].done = m->in.item[i].volume;
+    }
+    dpari_move_flush(m);
+    to->messages = from->messages = 0;
+}
+
+/* Plays the receiving side without data: in which round each message comes. Returns the rounds. */
+static int64_t dpari_move_plan(dpari_move *m)
+{
+    int64_t round, i;
+    int32_t k, more = 1;
+    dpari_move_self(m, 1);
+    for (round = 0; more; round++) {
+        more = 0;
+        for (k = 0; k < m->in.streams; k++) {
+            dpari_move_stream *s = &m->in.stream[k];
+            if (dpari_comes(s)) {
+                if (s->round != NULL) {
+                    s->round[s->message] = (int32_t)round;
+                }
+                dpari_stream_cut(m, &m->in, s);
+                dpari_stream_arrive(m, s, 1);
+                more = 1;
+            }
+        }
+        dpari_move_combine(m, 1);
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_stream_rewind(&m->in.stream[k]);
+    }
+    for (i = 0; i < m->in.items; i++) {
+        m->in.item[i].done = 0;
+    }
+    m->head = 0;
+    return round - 1;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* The communicator's own sentence. */
+static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
+{
+    if (why != NULL && st < 0) {
+        *why = m->c->why;
+    }
+    return st;
+}
+
+/* Where elements of one box lie in a row: the place of the present message, if it is in the array.
+ */
+static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
+                                 int64_t *at)
+{
+    const dpari_move_item *it = &side->item[s->m_item];
+    int64_t run;
+    if (s->m_count > it->volume - s->m_offset) {
+        return 0;
+    }
+    run = dpari_item_run(&side->array, it);
+    if (s->m_offset / run != (s->m_offset + s->m_count - 1) / run) {
+        return 0;
+    }
+    *at = dpari_item_at(&side->array, it, s->m_offset) * side->array.bytes;
+    return 1;
+}
+
+/* The next message of a send: where it lies, or packed into the slot. */
+static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s, int in_place)
+{
+    int64_t i, offset, at = 0;
+    dpari_stream_cut(m, &m->out, s);
+    if (in_place && dpari_stream_in_place(&m->out, s, &at)) {
+        return m->out.array.from + at;
+    }
+    i = s->m_item;
+    offset = s->m_offset;
+    for (at = 0; at < s->m_count; i = m->out.item[i].next) {
+        const dpari_move_item *it = &m->out.item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        dpari_item_pack(&m->out.array, it, offset, offset + n, s->slot + at * m->bytes);
+        at += n;
+        offset = 0;
+    }
+    dpari_move_flush(m);
+    return s->slot;
+}
+
+/* Receives say to senders when messages of theirs are wanted. */
+static dpar_status dpari_move_tell(dpari_move *m)
+{
+    dpar_status st = DPAR_OK, first = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams + m->in.streams && first == DPAR_OK; k++) {
+        const int sends = k < m->out.streams;
+        dpari_move_stream *s = sends ? &m->out.stream[k] : &m->in.stream[k - m->out.streams];
+        if (s->round == NULL || s->peer == m->c->rank) {
+            continue;
+        }
+        first = sends ? dpar_recv(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work)
+                      : dpar_send(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work);
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        st = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                          : &m->in.stream[k - m->out.streams].work);
+        first = first == DPAR_OK ? st : first;
+    }
+    return first;
+}
+
+/* What the rank has for itself and combines: as if it had come. */
+static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
+{
+    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
+    dpari_stream_cut(m, &m->in, s);
+    s->memory = dpari_stream_load(m, from, 1);
+    dpari_stream_arrive(m, s, 0);
+}
+
+/* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
+static dpar_status dpari_round_receive(dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        unsigned char *place = s->slot;
+        int64_t at;
+        dpar_status st;
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (!s->fresh) {
+            continue;
+        }
+        dpari_stream_cut(m, &m->in, s);
+        s->memory = place;
+        if (m->in.item[s->m_item].op == DPAR_COPY && dpari_stream_in_place(&m->in, s, &at)) {
+            s->memory = NULL;
+            place = m->in.array.to + at;
+        }
+        st = dpar_recv(m->c, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        dpar_status st;
+        *more |= s->peer != m->c->rank && s->message < s->messages;
+        if (!dpari_goes(m, s, round)) {
+            continue;
+        }
+        st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
+        if (st == DPAR_OK) {
+            const unsigned char *message = dpari_stream_load(m, s, 1);
+            st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+        }
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        dpar_status st;
+        *more |= s->message < s->messages;
+        if (s->peer == m->c->rank && dpari_comes(s)) {
+            dpari_move_own(m, s);
+        }
+        if (s->fresh) {
+            st = dpar_wait(&s->work);
+            if (st < 0) {
+                return st;
+            }
+            dpari_stream_arrive(m, s, 0);
+        }
+    }
+    dpari_move_combine(m, 0);
+    return DPAR_OK;
+}
+
+/* On a device: the slots of this round's sends are free before its first message is posted, so that
+ * all of them begin together. (A stream that waited for one of them would hold up the others.) */
+static dpar_status dpari_round_free(dpari_move *m, int64_t round)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams && st == DPAR_OK && m->c->mem != NULL; k++) {
+        if (dpari_goes(m, &m->out.stream[k], round)) {
+            st = dpar_wait(&m->out.stream[k].work);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_move_p2p(dpari_move *m)
+{
+    dpar_status st = dpari_move_tell(m), end;
+    int64_t round;
+    int32_t k, more = 1;
+    for (round = 0; st == DPAR_OK && more; round++) {
+        more = 0;
+        st = dpari_round_free(m, round);
+        st = st == DPAR_OK ? dpari_round_receive(m) : st;
+        st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        end = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                           : &m->in.stream[k - m->out.streams].work);
+        st = st == DPAR_OK ? end : st;
+    }
+    return st;
+}
+
+/* One round as an all-to-all of slots. */
+static dpar_status dpari_round_exchange(dpari_move *m, int64_t round)
+{
+    const int32_t size = m->c->size;
+    int64_t *out = m->count, *out_at = out + size, *in = out_at + size, *in_at = in + size;
+    int32_t k;
+    dpari_zero(m->count, (size_t)size * 32);
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        if (dpari_goes(m, s, round)) {
+            (void)dpari_stream_load(m, s, 0);
+            out[s->peer] = s->m_count;
+            out_at[s->peer] = (s->slot - m->out.slots) / m->bytes;
+        }
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (s->fresh) {
+            dpari_stream_cut(m, &m->in, s);
+            s->memory = s->slot;
+            in[s->peer] = s->m_count;
+            in_at[s->peer] = (s->slot - m->in.slots) / m->bytes;
+        }
+    }
+    return dpar_all_to_all_v(m->c, m->out.slots, out, out_at, m->in.slots, in, in_at, m->type,
+                             NULL);
+}
+
+static dpar_status dpari_move_collective(dpari_move *m, int64_t rounds)
+{
+    dpar_status st = dpari_move_tell(m);
+    int64_t most = 0, round;
+    int32_t k, more = 0;
+    for (k = 0; k < m->out.streams; k++) {
+        const dpari_move_stream *s = &m->out.stream[k];
+        const int64_t n = s->round != NULL ? s->round[s->messages - 1] + 1 : s->messages;
+        rounds = dpari_most(rounds, s->peer != m->c->rank ? n : 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(m->c, &rounds, &most, 1, DPAR_I64, DPAR_MAX, NULL);
+    }
+    for (round = 0; st == DPAR_OK && round < most; round++) {
+        st = dpari_round_exchange(m, round);
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    return st;
+}
+
+static int dpari_move_plans(const dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        if (m->in.stream[k].round != NULL) {
+            return 1;
+        }
+    }
+    return m->collective;
+}
+
+/* Scratch: the host's, and, where arrays are a device's, its. */
+typedef struct dpari_move_memory {
+    void *scratch, *there;
+    int64_t bytes; /* of each */
+} dpari_move_memory;
+
+/* The rounds of lists that were built. */
+static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
+{
+    const int64_t rounds = dpari_move_plans(m) ? dpari_move_plan(m) : 0;
+    dpar_status st;
+    dpari_move_self(m, 0);
+    dpari_move_combine(m, 0);
+    st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
+    st = st == DPAR_OK ? m->c->status : st; /* what failed on the device */
+    if (st != DPAR_OK) {
+        return dpari_move_failed(m, st, why);
+    }
+    return m->head == m->in.items
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why, "only # of # boxes came: the lists do not fit",
+                           m->head, m->in.items, 0, 0);
+}
+
+static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
+                             const dpari_move_totals *in, dpari_move_memory *at)
+{
+    unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
+    m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    m->out.array.there = m->in.array.there = m->c->mem != NULL ? m : NULL;
+    if (m->c->mem != NULL) {
+        m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
+        m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
+    }
+    dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
+    dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
+    m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
+    m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+    m->stage = m->next_there;
+}
+
+/* ---- what both forms begin with -------------------------------------------------------------- */
+
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, const dpar_move *o,
+                                   dpar_why *why)
+{
+    enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
+    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
+    dpari_zero(m, sizeof *m);
+    m->c = c;
+    m->type = type;
+    m->bytes = dpar_type_bytes(type);
+    m->tag = o->tag;
+    m->collective = o->how == DPAR_MOVE_COLLECTIVE;
+    if (m->bytes == 0) {
+        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
+                              0);
+    }
+    if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
+        o->piece_bytes < 0 || o->scratch_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "options: how #, tag #, pieces of # B, scratch of # B",
+                         o->how, o->tag, o->piece_bytes, o->scratch_bytes);
+    }
+    m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
+    m->alone = dpari_least(m->piece, ALONE / m->bytes);
+    return DPAR_OK;
+}
+
+/* The caller's scratch, or the communicator's and pages of the system. */
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, int64_t bytes,
+                                      dpari_move_memory *at, dpar_why *why)
+{
+    const int there = m->c->mem != NULL;
+    dpar_status st = DPAR_OK;
+    if (bytes < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    at->bytes = bytes;
+    if ((o->scratch != NULL && bytes > o->scratch_bytes) ||
+        (there && o->there != NULL && bytes > o->there_bytes)) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed",
+                         o->scratch != NULL && bytes > o->scratch_bytes ? o->scratch_bytes
+                                                                        : o->there_bytes,
+                         bytes, 0, 0);
+    }
+    at->scratch = o->scratch;
+    if (there) {
+        at->there = o->there;
+        st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
+        at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
+        if (st == DPAR_OK && at->scratch == NULL) {
+            return dpari_say(DPAR_E_MEMORY, why, "no # bytes of scratch", bytes, 0, 0, 0);
+        }
+    } else if (o->scratch == NULL) {
+        st = dpar_comm_alloc(m->c, bytes, &at->scratch);
+    }
+    return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
+}
+
+static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dpari_move_memory *at)
+{
+    if (m->c->mem == NULL) {
+        if (o->scratch == NULL && at->scratch != NULL) {
+            dpar_comm_release(m->c, at->scratch);
+        }
+        return;
+    }
+    if (o->there == NULL && at->there != NULL) {
+        (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
+        dpar_comm_release(m->c, at->there);
+    }
+    if (o->scratch == NULL && at->scratch != NULL) {
+        dpari_os_unmap(at->scratch, at->bytes);
+    }
+}
+
+/* Integers have no such sums on a device. */
+static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
+{
+    return !hard || dpari_is_float(m->type) || m->c->mem == NULL
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why,
+                           "averages and products of integers (type #) are not made in a device's "
+                           "memory",
+                           m->type, 0, 0, 0);
+}
+
+static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
+                                    const int64_t *shape, int32_t dims, int arrives, dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
+        st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
+        if (st == DPAR_OK) {
+            st = dpari_move_hard(m, t[i].op == DPAR_AVG || t[i].op == DPAR_PRODUCT, why);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (t[i].peer < 0 || t[i].peer >= m->c->size) {
+            return dpari_say(DPAR_E_ARG, why, "transfer #: peer # is no rank of # ranks", i,
+                             t[i].peer, m->c->size, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Averages whose parts do not all come at once; what a rank sends itself and does not receive. */
+static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
+{
+    const int32_t me = m->c->rank;
+    const dpari_move_stream *to, *from;
+    int64_t i, k, end;
+    for (i = 0; i < m->in.items; i = end) {
+        end = i + 1;
+        if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
+            dpari_item_continues(&m->in, end)) {
+            end = dpari_group_end(m, end);
+        } else if (m->in.item[i].op == DPAR_AVG) {
+            return dpari_say(DPAR_E_ARG, why, "receive #: an average without a copy before it", i,
+                             0, 0, 0);
+        }
+    }
+    i = k = -1;
+    if (m->in.of_peer[me] > 0) {
+        to = &m->in.stream[m->in.of_peer[me] - 1];
+        i = to->first;
+    }
+    if (m->out.of_peer[me] > 0) {
+        from = &m->out.stream[m->out.of_peer[me] - 1];
+        k = from->first;
+    }
+    for (; i >= 0 && k >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        int32_t d;
+        for (d = 0; d < m->in.array.dims; d++) {
+            if (m->in.item[i].extent[d] != m->out.item[k].extent[d]) {
+                break;
+            }
+        }
+        if (d < m->in.array.dims) {
+            break;
+        }
+    }
+    return i < 0 && k < 0
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "rank # sends itself other boxes than it receives", me,
+                           0, 0, 0);
+}
+
+/* Arrays and lists of one rank, judged. */
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const dpar_move *o,
+                                     dpar_why *why)
+{
+    const void *in = o->in;
+    void *out = o->out;
+    const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
+    const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
+    const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
+    int64_t reads = 0, writes = 0;
+    dpar_status st = DPAR_OK;
+    if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
+        return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
+                         k, 0, 0);
+    }
+    st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
+    if (st == DPAR_OK && k > 0) {
+        st = dpari_array_init(&m->in.array, dims, o->out_shape, m->type, &writes, why);
+    }
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, o->in_shape, dims, 0, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, o->out_shape, dims, 1, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    if (n > 0 && k > 0 && in != out &&
+        dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap and are not the same", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends, int64_t n,
+                               const dpar_transfer *receives, int64_t m)
+{
+    dpari_zero(s, sizeof *s);
+    s->list[DPAR_SENDS] = sends;
+    s->n[DPAR_SENDS] = n;
+    s->list[DPAR_RECEIVES] = receives;
+    s->n[DPAR_RECEIVES] = m;
+}
+
+static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *bytes,
+                                     dpar_why *why)
+{
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out, in;
+    dpar_status st = dpari_move_init(&move, c, o->type, o, why);
+    if (st == DPAR_OK && (o->sends < 0 || o->receives < 0 || (o->sends > 0 && o->send == NULL) ||
+                          (o->receives > 0 && o->receive == NULL))) {
+        st = dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them", o->sends,
+                       o->receives, 0, 0);
+    }
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &out, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &in, why) : st;
+    *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
+    return st;
+}
+
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_why *why)
+{
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals sent, got;
+    dpari_move_memory memory = {NULL, NULL, 0};
+    dpar_status st;
+    if (c == NULL || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator or the move is NULL", 0, 0, 0, 0);
+    }
+    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
+    st = dpari_move_init(&move, c, o->type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, o, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
+    if (st == DPAR_OK) {
+        const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
+        st = dpari_move_scratch(&move, o, bytes, &memory, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_move_build(&move, &source, &sent, &got, &memory);
+        st = dpari_list_fits(&move, why);
+        st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
+    }
+    dpari_move_release(&move, o, &memory);
+    return st;
+}
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
+{
+    int64_t last = mesh->offset;
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
+    }
+    return mesh->offset >= 0 && last < c->size
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "a layout on ranks # .. # of a communicator of # ranks",
+                           mesh->offset, last, c->size, 0);
+}
+
+/* May replicas cut parts of one sum differently where that would be heard: 16-bit sums round at
+ * every step, averages need all their parts at once? */
+static int dpari_sums_apart(const dpar_layout *from, int32_t type)
+{
+    int32_t i, sums = 0, averages = 0;
+    for (i = 0; i < from->mesh.axes; i++) {
+        sums |= from->axis[i].kind == DPAR_PARTIAL;
+        averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
+    }
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
+}
+
+typedef struct dpari_redistribution {
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out[2], in[2]; /* as the replicas share; as copy 0 sends */
+    int64_t bytes;
+    int32_t may_fall_apart;
+} dpari_redistribution;
+
+/* What a rank moves, counted; needs no other. */
+static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
+                                              const dpar_move *o, dpar_why *why)
+{
+    const dpar_layout *from = o->from, *to = o->to;
+    const int32_t type = o->type;
+    dpar_status st = dpari_move_init(&r->move, c, type, o, why);
+    int32_t k;
+    dpari_zero(&r->source, sizeof r->source);
+    r->source.from = from;
+    r->source.to = to;
+    r->source.rank = c->rank;
+    if (st == DPAR_OK && (from == NULL || to == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "a layout is NULL", 0, 0, 0, 0);
+    }
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_PRIMARY;
+    for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
+        int64_t bytes;
+        r->source.per_node = k ? DPAR_PRIMARY : o->per_node;
+        st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
+        st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
+        bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
+        r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
+    }
+    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
+}
+
+/* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
+static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, int32_t rank,
+                                    const int64_t *whole, int32_t type, int64_t *shape,
+                                    int64_t *bytes, dpar_why *why)
+{
+    int64_t elements = 0;
+    int32_t coord[DPAR_MAX_AXES], d, empty = 0;
+    dpar_status st;
+    if (!dpar_mesh_coords(&l->mesh, rank, coord)) {
+        whole = NULL;
+        empty = 1;
+    }
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = 0; d < l->dims; d++) {
+        if (whole != NULL && whole[d] < shape[d]) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: an array of # for # elements", d, whole[d],
+                             shape[d], 0);
+        }
+        empty |= shape[d] == 0;
+    }
+    st = dpari_array_init(a, l->dims, whole ? whole : shape, type, &elements, why);
+    *bytes = empty ? 0 : elements * a->bytes;
+    return st;
+}
+
+static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_move *o,
+                                               dpar_why *why)
+{
+    const dpar_layout *from = o->from, *to = o->to;
+    const void *in = o->in;
+    void *out = o->out;
+    dpari_move *m = &r->move;
+    int64_t shape[DPAR_MAX_DIMS], reads, writes;
+    dpar_status st =
+        dpari_side_array(&m->out.array, from, m->c->rank, o->in_shape, m->type, shape, &reads, why);
+    if (st == DPAR_OK) {
+        st = dpari_side_array(&m->in.array, to, m->c->rank, o->out_shape, m->type, shape, &writes,
+                              why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "in has # B, out # B, and one of them is NULL", reads,
+                         writes, 0, 0);
+    }
+    if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap", 0, 0, 0, 0);
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    return DPAR_OK;
+}
+
+/* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
+ * rank the parts of a sum do not come together. */
+static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint64_t hash,
+                                              int32_t *apart, dpar_why *why)
+{
+    int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
+    dpar_status worst, run;
+    const char *text;
+    mine[0] = (int64_t)st * (INT64_C(1) << 32) + c->rank;
+    mine[1] = (int64_t)(hash >> 2);
+    mine[2] = -mine[1];
+    mine[3] = -*apart;
+    run = dpar_all_reduce(c, mine, all, 4, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        if (why != NULL && st == DPAR_OK) {
+            *why = c->why;
+        }
+        return st != DPAR_OK ? st : run;
+    }
+    worst = (dpar_status)dpari_floor_div(all[0], INT64_C(1) << 32);
+    rank = all[0] - (int64_t)worst * (INT64_C(1) << 32);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        text = dpar_status_text(worst);
+        return dpari_say_word(worst, why, "redistribute: rank # cannot: @", text,
+                              dpari_length(text), rank, 0, 0, 0);
+    }
+    if (all[1] != -all[2]) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "redistribute: the ranks gave different layouts, types or options", 0, 0,
+                         0, 0);
+    }
+    *apart = all[3] != 0;
+    return DPAR_OK;
+}
+
+/* A rank with elements that nobody sends holds nothing of a sum that begins. */
+static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char *there)
+{
+    unsigned char zeros[4096];
+    dpari_move_item it;
+    int64_t i, n;
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpari_zero(&it, sizeof it);
+    dpar_layout_local(to, m->c->rank, it.extent, NULL);
+    it.volume = 1;
+    for (d = 0; d < to->dims; d++) {
+        it.volume *= it.extent[d];
+    }
+    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
+        return;
+    }
+    if (m->in.array.there != NULL) {
+        dpar_mem_box *b;
+        there += (64 - (uintptr_t)there % 64) % 64;
+        (void)dpari_do_copy(m->c, there, NULL, DPARI_MOVE_ZERO);
+        b = dpari_move_box_there(m, DPAR_COPY);
+        b->to = m->in.array.to;
+        b->from = there;
+        b->dims = to->dims;
+        for (d = 0; d < to->dims; d++) {
+            b->extent[d] = it.extent[d];
+            b->to_stride[d] = m->in.array.step[d];
+        }
+        dpari_move_flush(m);
+        return;
+    }
+    dpari_zero(zeros, sizeof zeros);
+    for (i = 0; i < it.volume; i += n) {
+        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
+        dpari_item_unpack(&m->in.array, &it, i, i + n, zeros);
+    }
+}
+
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
+                                     dpar_why *why)
+{
+    dpari_redistribution r;
+    dpar_comm shape;
+    dpar_status st;
+    int64_t need = 0;
+    if (c == NULL || move == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator, the move or bytes is NULL", 0, 0, 0,
+                         0);
+    }
+    shape = *c;
+    if (move->from != NULL || move->to != NULL) {
+        st = dpari_redistribution_count(&r, &shape, move, why);
+        need = st == DPAR_OK ? r.bytes : 0;
+    } else {
+        st = dpari_lists_bytes(&shape, move, &need, why);
+    }
+    if (st == DPAR_OK && need < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? need : *bytes;
+    return st;
+}
+
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+{
+    dpar_move none;
+    const dpar_move *o = move;
+    dpari_redistribution r;
+    dpari_move_memory memory = {NULL, NULL, 0};
+    uint64_t hash = 1;
+    dpar_status st;
+    int32_t apart = 0;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    if (move == NULL) { /* all ranks hear of it */
+        dpari_zero(&none, sizeof none);
+        o = &none;
+    }
+    st = dpari_redistribution_count(&r, c, o, why);
+    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
+    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
+    if (st == DPAR_OK) {
+        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, o->type), o->from), o->to);
+        hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
+        hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
+        apart = r.may_fall_apart && r.in[0].apart;
+    }
+    st = dpari_redistribution_agree(c, st, hash, &apart, why);
+    if (st == DPAR_OK) {
+        r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
+        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
+        dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
+        st = dpari_move_go(&r.move, why);
+    }
+    dpari_move_release(&r.move, o, &memory);
+    return st;
+}
+
+#endif /* DPAR_COMM_IMPLEMENTATION */

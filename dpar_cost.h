@@ -1,0 +1,9913 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_cost.h - what a run costs: memory, traffic and time of a model or a grid on a machine; the best plan.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Bandwidths are bytes/s in one direction, times seconds, 1 GB = 1e9 bytes. Nothing is allocated.
+ * docs/accuracy.md compares the predictions with published measurements, row by row.
+ *
+ *     #include "dpar_cost.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static dpar_workload work;
+ *         dpar_model model;
+ *         dpar_cluster cluster;
+ *         dpar_job job;
+ *         dpar_strategy s;
+ *         dpar_plan plan;
+ *         dpar_why why = {"a plan"};
+ *         dpar_strategy_init(&s);
+ *         s.dp = 8;
+ *         s.zero = 3;
+ *         job.work = &work;
+ *         job.cluster = &cluster;
+ *         if (dpar_model_find(&model, "llama-3-8b", &why) < 0 ||
+ *             dpar_workload_init(&work, &model, 0, &why) < 0 ||
+ *             dpar_cluster_find(&cluster, "dgx-h100", &why) < 0 ||
+ *             dpar_recipe_find(&job.recipe, "bf16", &why) < 0 ||
+ *             dpar_plan_price(&job, &s, 0, &plan, NULL, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         printf("%.1f GB, %.3f s a step\n", plan.memory.total * 1e-9, plan.step.total);
+ *         return 0;
+ *     } */
+
+#ifdef __has_include
+#if !__has_include("dpar_schedule.h")
+#error dpar_cost.h needs dpar_schedule.h beside it, of the same release
+#endif
+#endif
+#include "dpar_schedule.h"
+#if DPAR_VERSION != 200
+#error dpar_cost.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_COST_H
+#define DPAR_COST_H
+
+/* ==== cost/cluster.h ==== */
+
+/* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
+ * node, the fabric; and the few constants that say what share of the data sheet is reached.
+ * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
+
+/* Chips that share one set of calibration constants. */
+enum {
+    DPAR_GEN_OTHER,
+    DPAR_GEN_VOLTA,
+    DPAR_GEN_AMPERE,
+    DPAR_GEN_HOPPER,
+    DPAR_GEN_BLACKWELL,
+    DPAR_GEN_CDNA,
+    DPAR_GEN_TPU,
+    DPAR_GENERATIONS
+};
+
+typedef struct dpar_gpu {
+    char name[20];
+    int32_t generation;         /* DPAR_GEN_* */
+    int32_t units;              /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;        /* what a program can allocate, bytes */
+    double memory_Bps;          /* HBM bandwidth, bytes/s */
+    double pcie_Bps;            /* to the host, one direction */
+    char source[64];            /* where the numbers are from, with its date */
+} dpar_gpu;
+
+/* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
+ * by name ("gemm=0.8") and can be fitted from measurements (calibrate.h). */
+enum {
+    DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
+    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches (real work) */
+    DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
+    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the floor under small layers */
+    DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
+    DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
+    DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
+    DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
+    DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
+    DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
+    DPAR_CAL_SKEW, /* waiting for the slowest: share of the compute a doubling of dp x cp x tiles */
+    DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CALS
+};
+
+typedef struct dpar_calibration {
+    double value[DPAR_CALS];
+    double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
+    int32_t rows;            /* measurements behind it; 0: defaults */
+    char source[64];         /* which, with the date */
+} dpar_calibration;
+
+typedef struct dpar_cluster {
+    char name[24];
+    dpar_gpu gpu;
+    int32_t nodes;         /* >= 1 */
+    int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
+    double link_Bps;       /* in-node, a GPU, one direction */
+    int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
+    int32_t link_reduces;  /* in-switch reduction inside a node (NVLS) */
+    int32_t nics;          /* NICs a node; 0: no network (one node) */
+    double nic_Bps;        /* a NIC, one direction */
+    int32_t net_reduces;   /* in-network reduction between nodes (SHARP) */
+    double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
+    double host_bytes;     /* host memory a node, for offload; 0 unknown (offload is refused) */
+    double nvme_Bps;       /* a node; 0: none */
+    dpar_calibration cal;
+    char source[96]; /* where the machine's numbers are from, with the date */
+} dpar_cluster;
+
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
+/* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
+ * the machine "1:NAME" (dpar_cluster_read). */
+DPAR_API const char *dpar_cluster_name(int32_t index);
+DPAR_API const char *dpar_gpu_name(int32_t index);
+
+/* The default constants of a generation, with source, date and error bars. */
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
+/* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
+ * for a number that is none. */
+DPAR_API const char *dpar_calibration_name(int32_t which);
+
+/* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
+ * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
+ *   "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
+ *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
+ * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
+ * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
+ * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
+ * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
+ * sentence; *c is written only on success. */
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+                                       dpar_why *why);
+
+/* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
+ * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
+ * machine without NICs. *c is written only on success. */
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
+
+/* ==== cost/collective.h ==== */
+
+/* collective - what a collective costs on a real machine: the model that the planner uses. Seconds;
+ * bytes are those of the FULL vector (nccl-tests' "size": all-gather's output, reduce-scatter's
+ * input, all-to-all's buffer of one rank). A textbook's ring all-reduce of n ranks takes
+ * 2 (n-1)/n * bytes / Bps; nccl-tests' bus bandwidth is bytes / time times 2 (n-1)/n for an
+ * all-reduce, (n-1)/n for gathers, scatters and all-to-all. */
+
+/* What was found the cheapest. */
+enum {
+    DPAR_ALG_RING,
+    DPAR_ALG_PAIRWISE,
+    DPAR_ALG_TREE,
+    DPAR_ALG_IN_SWITCH,    /* NVLS, SHARP */
+    DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
+    DPAR_ALGS
+};
+
+/* A group of ranks as it lies on the machine. */
+typedef struct dpar_group {
+    int32_t size;     /* ranks */
+    int32_t per_node; /* of them on one node, >= 1 */
+    int32_t nodes;    /* = ceil(size / per_node) */
+    int32_t sharing;  /* such groups at once on one node: they share its NICs; >= 1 */
+} dpar_group;
+
+typedef struct dpar_collective_cost {
+    double seconds;
+    int32_t algorithm; /* DPAR_ALG_* */
+    double link_bytes; /* sent by a GPU over the in-node links */
+    double nic_bytes;  /* sent by a GPU over the NICs */
+    double nic_Bps;    /* what the group gets of the NICs, a GPU */
+    double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
+} dpar_collective_cost;
+
+/* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
+ * groups together fill the machine; where they do not lie alike (4 ranks on nodes of 6) it is one
+ * that straddles two nodes, as the slowest paces the others. O(1). */
+DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride);
+
+/* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
+ * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
+ * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
+ * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
+ * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
+ * published tables: tests/cost/collective.c prints them. A kind that is none costs nothing. O(1),
+ * about 50 ns. */
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                      double bytes, dpar_collective_cost *cost);
+
+/* ==== cost/workload.h ==== */
+
+/* workload - a job's work as a short list of layer classes, each a short list of operations with
+ * their shapes. Prices, memory and plans are sums over it: a new architecture is a new list, and
+ * the cost of a configuration does not grow with the number of layers. */
+
+enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320 };
+
+/* What an operation does. */
+enum {
+    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPAR_OP_EXPERTS,   /* grouped GEMM: `copies` rows a token in all, [rows, k] x [k, n] */
+    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
+    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
+    DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
+};
+
+/* How tensor parallelism cuts it. */
+enum {
+    DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
+    DPAR_CUT_SEQUENCE, /* as NONE, or 1/tp of the tokens under sequence parallelism */
+    DPAR_CUT_COLUMN,   /* output width / tp */
+    DPAR_CUT_ROW,      /* inner width / tp */
+    DPAR_CUT_TENSOR,   /* bytes or heads / tp */
+    /* of a mixture: experts over ep, each over etp; sequence parallelism shares the tokens out */
+    DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
+    DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
+    DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
+    DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
+};
+
+/* Which activations are dropped and computed again in the backward. */
+enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+
+/* When its saved activation is dropped and computed again. */
+enum {
+    DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
+    DPAR_KEEP_SELECTIVE, /* dropped by selective recomputation (attention scores) */
+    DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
+};
+
+typedef struct dpar_op {
+    int8_t kind;       /* DPAR_OP_* */
+    int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
+    int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
+    int8_t keep;       /* DPAR_KEEP_* */
+    int16_t kernels;   /* launched in the forward pass; the backward launches twice as many */
+    int16_t heads;     /* attention: heads (to cut); 0 otherwise */
+    double n, k;       /* see DPAR_OP_* */
+    double copies;     /* see DPAR_OP_*; 1 for most */
+    double params;     /* weights, all ranks together */
+    double touch;      /* HBM bytes a token that the forward moves beside GEMM operands */
+    double touch_back; /* and the backward */
+    double save;       /* bytes a token kept for the backward */
+    double transient;  /* bytes a token alive only while its backward runs */
+} dpar_op;
+
+/* Where a layer may stand in a pipeline. */
+enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
+
+typedef struct dpar_layer {
+    char name[12];      /* "embed", "block", "moe", "head", ... */
+    int32_t kind;       /* DPAR_LAYER_* */
+    int32_t count;      /* how many in a row */
+    int32_t first, ops; /* its operations in workload.op */
+    double tokens;      /* tokens (pixels, cells) a sample */
+    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
+    double cp_kv_bytes; /* keys and values, bytes a token, all heads */
+    double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
+    double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
+    double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t reach;      /* cells: the deepest of its halos */
+    int32_t exchanges;  /* halo exchanges in its forward */
+    int32_t shrink;     /* cells along an axis = extent / shrink */
+} dpar_layer;
+
+/* How attention is computed. */
+enum {
+    DPAR_ATTENTION_UNFUSED, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_ATTENTION_FLASH1,  /* the first fused kernels (2022-23, Triton included) */
+    DPAR_ATTENTION_FLASH,   /* FlashAttention-2 and later, cuDNN */
+    DPAR_ATTENTIONS
+};
+
+/* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
+ * Every prediction says which one it assumed. */
+enum {
+    DPAR_STACK_MEGATRON, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_STACK_CORE,     /* Megatron-Core with TransformerEngine */
+    DPAR_STACK_TORCH,    /* PyTorch FSDP, eager */
+    DPAR_STACK_COMPILED, /* PyTorch FSDP, torch.compile */
+    DPAR_STACKS
+};
+
+typedef struct dpar_workload {
+    char name[32];
+    int32_t layers, ops;
+    dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
+    dpar_op op[DPAR_MAX_OPS];
+    int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention; /* DPAR_ATTENTION_* */
+    int32_t stack;     /* DPAR_STACK_* */
+    int32_t causal;    /* attention sees half of the keys */
+    double tokens;     /* a sample: what tokens/s counts */
+    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t dims;            /* of the spatial grid, 0: none */
+    int64_t extent[3];       /* cells of the grid */
+    int32_t time_steps;      /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
+    int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
+    double params;           /* all weights */
+    double model_flops_full; /* forward + backward a sample, attention as if not causal */
+    double model_flops_causal; /* the same, causal attention at half */
+    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+} dpar_workload;
+
+enum {
+    DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
+    DPAR_FAMILY_VIT,    /* patches, not causal */
+    DPAR_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
+    DPAR_FAMILY_T5,     /* encoder-decoder */
+    DPAR_FAMILY_RESNET, /* bottleneck conv net */
+    DPAR_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
+    DPAR_FAMILY_GRID,   /* explicit grid solver: a stencil code */
+    DPAR_FAMILIES
+};
+
+/* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
+ * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
+typedef struct dpar_model {
+    char name[32];
+    int32_t family;
+    int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
+    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
+    int32_t tied;   /* input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
+    int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
+    int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
+    int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
+    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
+    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
+    int32_t dims, fields, halo;
+    double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
+    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;                     /* 1: forward only */
+} dpar_model;
+
+/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers (zero
+ * heads, hidden not divisible by heads, ...); *w is undefined then. O(layer classes). */
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
+                                        dpar_why *why);
+
+/* ==== cost/models.h ==== */
+
+/* models - models by name and from text: presets, settings, Hugging Face config.json. */
+
+/* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
+ * the nearest; *m is written on success only. O(presets x letters). */
+DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
+/* Their names: index 0..n-1; NULL past the end. */
+DPAR_API const char *dpar_model_name(int32_t index);
+
+/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face config.json
+ * (whose first character is a '{'):
+ *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
+ *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
+ * Preset names in any case; keys are the field names of dpar_model; seq=32k is 32768; image=224 is
+ * square; also attention=unfused|flash1|flash, stack=megatron|core|torch|compiled. E_PARSE for a
+ * setting, E_UNKNOWN for a preset or family, with a sentence.
+ * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE
+ * where it is no JSON or a needed member is missing or of another kind, E_RANGE for a number
+ * outside 0 .. 2^31 - 1, E_UNKNOWN for a model_type that is not modelled, each named.
+ * *m is written on success only. O(bytes). */
+DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
+
+/* ==== cost/strategy.h ==== */
+
+/* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
+
+enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
+enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
+enum {
+    DPAR_OFFLOAD_OPTIMIZER = 1,
+    DPAR_OFFLOAD_WEIGHTS = 2,
+    DPAR_OFFLOAD_ACTIVATIONS = 4,
+    DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
+};
+enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+
+/* Bytes a parameter, by what they are for. Activations are the model's (dpar_model.element): set 4
+ * there for fp32 training. */
+typedef struct dpar_recipe {
+    char name[16];
+    double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
+    double gathered; /* of a weight that ZeRO-3 gathered, and of a gathered gradient */
+    double reduced;  /* of a gradient on the wire */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+} dpar_recipe;
+
+/* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
+ * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
+ * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
+ * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
+ * one). E_UNKNOWN lists them. */
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+/* Their names: index 0..n-1; NULL past the end. */
+DPAR_API const char *dpar_recipe_name(int32_t index);
+
+/* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
+ * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
+typedef struct dpar_strategy {
+    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
+    int32_t zero;                /* 0..3 */
+    int32_t pp, vp, schedule;
+    int32_t ep, etp;          /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;      /* samples */
+    int32_t micro_batches;    /* a step and data-parallel rank */
+    int32_t recompute;        /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;          /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
+} dpar_strategy;
+
+/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
+DPAR_API void dpar_strategy_init(dpar_strategy *s);
+/* Fields of a strategy, as bits of a mask and in the order of `named`. */
+enum {
+    DPAR_FIELD_TP,
+    DPAR_FIELD_SP,
+    DPAR_FIELD_CP,
+    DPAR_FIELD_CP_KIND,
+    DPAR_FIELD_DP,
+    DPAR_FIELD_SHARD,
+    DPAR_FIELD_ZERO,
+    DPAR_FIELD_PP,
+    DPAR_FIELD_VP,
+    DPAR_FIELD_SCHEDULE,
+    DPAR_FIELD_EP,
+    DPAR_FIELD_ETP,
+    DPAR_FIELD_MICRO_BATCH,
+    DPAR_FIELD_MICRO_BATCHES,
+    DPAR_FIELD_RECOMPUTE,
+    DPAR_FIELD_RECOMPUTE_LAYERS,
+    DPAR_FIELD_OFFLOAD,
+    DPAR_FIELD_OVERLAP,
+    DPAR_FIELD_TILES,
+    DPAR_FIELDS
+};
+
+/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
+ * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
+ * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. */
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why);
+/* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
+ * out. */
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
+
+/* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
+ * product passes 2^31 - 1. */
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
+
+/* Everything that is asked at once. */
+typedef struct dpar_job {
+    const dpar_workload *work;
+    const dpar_cluster *cluster;
+    dpar_recipe recipe;
+} dpar_job;
+
+/* Which rule a configuration breaks; the planner counts rejections by it. */
+enum {
+    DPAR_RULE_NONE,
+    DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
+    DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
+    DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
+    DPAR_RULE_TP_WIDE,   /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
+    DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
+    DPAR_RULE_ZERO,      /* shard does not divide dp */
+    DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
+    DPAR_RULE_OFFLOAD,   /* no host memory, or no NVMe, to offload to */
+    DPAR_RULE_MEMORY,    /* does not fit */
+    DPAR_RULES
+};
+/* "degree", "tp-heads", ...; "?" for a number that is none. */
+DPAR_API const char *dpar_rule_name(int32_t rule);
+
+/* What ranks send for. */
+enum {
+    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
+    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
+    DPAR_TRAFFIC_CP,
+    DPAR_TRAFFIC_EP,
+    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
+    DPAR_TRAFFIC_HALO,
+    DPAR_TRAFFICS
+};
+
+/* ==== cost/memory.h ==== */
+
+/* memory - bytes a rank, by term. ZeRO divides the bytes of a parameter over its ranks: from stage
+ * 1 on master and moments, from 2 on gradients, from 3 on weights (Rajbhandari 2020). Formulas and
+ * their sources: memory.c. */
+
+enum {
+    DPAR_MEM_WEIGHTS,
+    DPAR_MEM_GRADIENTS,
+    DPAR_MEM_MASTER,
+    DPAR_MEM_OPTIMIZER,
+    DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEM_HALO,          /* halo cells and their buffers */
+    DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
+    DPAR_MEM_COMM,          /* the communication library's buffers */
+    DPAR_MEM_CONTEXT,       /* runtime context and library workspaces */
+    DPAR_MEM_FRAGMENTATION, /* the allocator's reserve over what is allocated */
+    DPAR_MEMS
+};
+
+typedef struct dpar_memory {
+    double term[DPAR_MEMS]; /* of the worst stage, bytes */
+    double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;           /* sum of all terms: the expected use */
+    double lower, upper;    /* with 3 % and 10 % of fragmentation */
+    double first, last;     /* totals of the first and of the last stage */
+    int32_t worst;          /* pipeline rank of the worst stage */
+    double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
+    double params;          /* weights of the worst stage's rank, before ZeRO */
+} dpar_memory;
+
+/* "weights", ...: the names in JSON; "?" for a number that is none. */
+DPAR_API const char *dpar_memory_name(int32_t term);
+
+/* ==== cost/traffic.h ==== */
+
+/* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
+ * the run wing count (dpar_comm.sent), to the byte. */
+
+/* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
+ * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
+typedef struct dpar_traffic {
+    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
+    double total;
+} dpar_traffic;
+
+/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
+ * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
+ * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
+ * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
+ *
+ *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
+ *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
+ *           and weights gathered twice a micro-batch; without a pipeline less the two units that
+ *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
+ *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
+ *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
+ *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
+ *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
+ *           positions). The loss: an all-gather of three numbers a token.
+ *     CP    ring: keys and values forward and backward, and their gradients, each cp - 1 hops, in
+ *           the model's element (of 16 bits: sequence.h sends gradients in f32, twice that).
+ *           Ulysses: q, k, v and out, and their gradients.
+ *     EP    rows there and back, forward and backward; counts of rows, and an all-reduce of three
+ *           numbers that says whether there is room (expert.h: DROP_NONE). Tokens go to all ranks
+ *           alike. etp > 1: rows gathered and summed over it.
+ *     PP    a message for each micro-batch and pair of neighbouring chunks on different ranks,
+ *           there and back.
+ *     HALO  of a tile with neighbours on all sides.
+ *
+ * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
+ * unit equal: dpar_ddp_bucket, dpar_fsdp_shard say by how much. Nor what runs ask for beside a step
+ * of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
+ * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
+ * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
+ * O(pp x layer classes). */
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+
+/* ==== cost/step.h ==== */
+
+/* step - the time of a training step (or of a solver's time steps), by term.
+ *
+ * Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise work:
+ * bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019, 2022),
+ * ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by dpar_collective_predict;
+ * bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024) for theirs;
+ * optimizer: bytes of Adam. Each rule with its source: price.c, step.c.
+ *
+ * Three numbers go by "bubble" for p stages and m micro-batches of equal cost: the overhead over
+ * the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it, m/(m+p-1). */
+
+enum {
+    DPAR_TIME_FORWARD,
+    DPAR_TIME_BACKWARD,
+    DPAR_TIME_RECOMPUTE,
+    DPAR_TIME_TP,
+    DPAR_TIME_CP,
+    DPAR_TIME_EP,
+    DPAR_TIME_HALO,
+    DPAR_TIME_PP,        /* activations and gradients between stages, as exposed */
+    DPAR_TIME_BUBBLE,    /* waiting to fill and drain the pipeline */
+    DPAR_TIME_IMBALANCE, /* waiting for the slowest stage (logits, uneven layers) */
+    DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
+    DPAR_TIME_OPTIMIZER,
+    DPAR_TIME_OFFLOAD,
+    DPAR_TIME_HOST, /* launch floor and the host's part of a step */
+    DPAR_TIMES
+};
+
+typedef struct dpar_step {
+    double term[DPAR_TIMES]; /* seconds; they add up to total */
+    double total;
+    double samples; /* a step, all ranks */
+    double tokens_per_s_gpu;
+    double model_flops;           /* a step, all ranks: attention not causal, recompute not counted,
+                                     vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops_causal;    /* the same with causal attention at half */
+    double hardware_flops;        /* model_flops plus what is recomputed */
+    double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32,
+                                     fp8 for fp8); long causal attention: mfu can pass what
+                                     the GPU computes, up to twice mfu_causal */
+    double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
+    double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
+    double dp_bytes;              /* of them by data parallelism */
+    double dp_hidden_s;           /* data-parallel communication that overlap hides */
+    double bubble;                /* filling and draining / makespan of the micro-batches */
+    double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
+} dpar_step;
+
+/* "forward", ...: the names in JSON; "?" for a number that is none. */
+DPAR_API const char *dpar_time_name(int32_t term);
+
+/* ==== cost/calibrate.h ==== */
+
+/* calibrate - fits the constants of a machine to a user's own measurements, with error bars. */
+
+/* One measured step: what ran, how, and how long it took. */
+typedef struct dpar_measurement {
+    const dpar_workload *work;
+    const dpar_cluster *cluster; /* its own cal is ignored: the fitted one is used */
+    dpar_recipe recipe;
+    dpar_strategy strategy;
+    double seconds; /* of one step, > 0 */
+    double weight;  /* 1 for most; how much the row counts */
+} dpar_measurement;
+
+/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i) so that the mean absolute
+ * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants
+ * stay within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the
+ * start keeps constants that the rows do not determine where they were. Error bars: the relative
+ * change of a constant that worsens the mean by one standard error of the residuals; 1 where the
+ * rows say nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|.
+ * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
+ * and finite, or no constants; *cal is written only on success. Never judge with rows that were
+ * used here. */
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why);
+
+/* ==== cost/planner.h ==== */
+
+/* planner - walks every legal way to spread a job and keeps the best, with reasons. */
+
+typedef struct dpar_plan {
+    dpar_strategy strategy;
+    dpar_memory memory;
+    dpar_step step;
+    int32_t fits; /* its upper figure into the GPU, what is offloaded into the node's memory */
+} dpar_plan;
+
+/* Prices one configuration: is it legal, what does it hold, how long is its step? E_DIVIDE, E_ARG,
+ * ... with a sentence when it is not legal, and *rule (may be NULL) says which rule it breaks;
+ * E_MEMORY (with *plan written) when it does not fit. global_batch 0: any. O(layer classes), about
+ * 300 ns. */
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+                                     int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                     dpar_why *why);
+
+/* How much is walked. */
+enum {
+    /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
+     * interleaved in chunks of equal length (those of the last round may be one shorter, and a
+     * vp that is fixed may cut as it likes); ZeRO 0 and 1, without pipelines 2 and 3 too; overlap
+     * as the stack has it; no offload (of activations it can be a few percent faster on paper); etp
+     * 1; grids cut where the surface is least. When only the top is wanted (no front), what cannot
+     * reach it is cut unpriced and counted in `cut`. */
+    DPAR_SPACE_USUAL,
+    /* Every divisor for tp (across nodes too), cp, pp, ep, micro-batch; vp as above; sp 0/1, all
+     * kinds of cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
+     * grid. Everything is priced. It holds Calculon's space but for its choice of network for each
+     * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
+    DPAR_SPACE_WHOLE
+};
+
+/* What is searched. Zero-initialise it: all of the cluster, a free batch, the usual space. */
+typedef struct dpar_search {
+    int32_t gpus;          /* 0: all of the cluster */
+    int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
+    int32_t space;         /* DPAR_SPACE_* */
+    dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
+    uint32_t fixed_fields; /* bits DPAR_FIELD_* */
+    double memory_bytes;   /* limit a GPU; 0: what the GPU has */
+    /* dpar_planner alone: where its plans go, filled as it walks. */
+    dpar_plan *top;   /* [top_room]: best first; may be NULL */
+    dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
+    int32_t top_room, front_room;
+} dpar_search;
+
+/* Why a good-looking neighbour of the winner was not taken. */
+typedef struct dpar_rejected {
+    dpar_strategy strategy;
+    int32_t rule;      /* DPAR_RULE_*; NONE: legal, but slower */
+    double seconds;    /* predicted step, 0 if it was not priced */
+    double bytes_over; /* for DPAR_RULE_MEMORY */
+    char text[160];
+} dpar_rejected;
+
+/* State of a search. The caller owns it and the slots; nothing else is allocated: O(1) memory
+ * whatever the space. */
+typedef struct dpar_planner {
+    dpar_job job; /* the pointers must outlive the search */
+    dpar_search search;
+    dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
+    int32_t top_room, tops;
+    dpar_plan *front; /* Pareto front of step time x memory, fastest first */
+    int32_t front_room, fronts;
+    int64_t evaluated;            /* configurations priced (time and memory) */
+    int64_t rejected[DPAR_RULES]; /* configurations by the rule they break; MEMORY: priced ones */
+    int64_t cut;                  /* legal, unpriced: their compute alone is slower than all kept */
+    int64_t walked;               /* evaluated + cut + rejected by other rules than MEMORY */
+    double progress;              /* share of the space behind the walk, 0..1 */
+    int64_t state[64];            /* private: where the walk is */
+    double layers[DPAR_MAX_LAYERS * 32]; /* private: their prices, shared by many configurations */
+} dpar_planner;
+
+/* Makes a search ready. E_ARG, E_RANGE with a sentence for a job or a search that cannot be. The
+ * cluster must have search->gpus GPUs already. */
+DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_why *why);
+/* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
+ * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
+ * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
+DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
+
+/* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
+ * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
+ * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
+ * many were written. */
+DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                      int64_t global_batch, dpar_rejected *out, int32_t room);
+
+/* The legal configuration nearest to `s` (memory apart): fewest and smallest changes, a change of a
+ * degree counting as its ratio. `s` itself when it is legal. E_NONE if none is near: then *why says
+ * what is wrong with `s`. About 200 checks. */
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, dpar_strategy *near_one,
+                                           dpar_why *why);
+
+/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
+ * node, then whole nodes. First a size that is enough is looked for (each number of nodes up to 32,
+ * then steps of a sixteenth), then every smaller one, so the answer is the least of all. Leave
+ * global_batch 0 (free) unless it must be kept: a fixed one forbids the sizes that do not divide
+ * it. A cluster without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when
+ * most_gpus are not enough. Some tenths of a ms a size in the usual space. */
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why);
+
+/* ==== cost/recommend.h ==== */
+
+/* recommend - one strategy in words, as an engineer would put it, and why. */
+
+/* Its parts: names (DDP, FSDP, HSDP, TP, PP, SP, domain
+ * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
+ * warnings of common mistakes. */
+enum {
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
+};
+typedef struct dpar_advice {
+    dpar_plan plan;
+    char name[48]; /* "TP=4 + FSDP=4" */
+    char why[400];
+    char runner_up[200];
+    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
+    char warning_text[400];
+} dpar_advice;
+/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
+ * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
+ * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
+ * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
+ * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
+ * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
+ * 30 searches: milliseconds. */
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why);
+
+/* ==== cost/halo_cost.h ==== */
+
+/* halo_cost - what an exchange of halos takes on a process grid, and which grid is the best: by the
+ * runs of memory that its faces are made of, by area, and by the network. */
+
+/* What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers. */
+typedef struct dpar_halo_rates {
+    double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
+    double run_s;     /* and for each run (a piece without gaps), whatever its length: s */
+    double peer_s;    /* a peer on the node: s */
+    double message_s; /* a peer on another node: s */
+    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
+} dpar_halo_rates;
+
+/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. */
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
+
+/* The exchange. Dim 0 is the slowest in memory. */
+typedef struct dpar_halo_job {
+    int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
+    int32_t dims;                 /* 1..DPAR_MAX_DIMS */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
+    uint32_t periodic;            /* bit d */
+    int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
+    int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
+    int64_t bytes;                /* a cell, of all fields together */
+    int64_t together;             /* of them that lie side by side (one field's components) */
+} dpar_halo_job;
+
+/* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
+ * axes of a dpar_mesh. */
+typedef struct dpar_halo_grid {
+    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
+    int32_t stride[DPAR_MAX_DIMS]; /* from one to the next */
+    double seconds;
+    double copy_s;         /* of it: the busiest rank's copies, its own wraps too */
+    double network_s;      /* what the busiest node sends and receives */
+    int64_t bytes;         /* that a rank in the middle receives, its own wraps too */
+    int64_t network_bytes; /* that a node in the middle sends to others */
+    int32_t peers;         /* that a rank in the middle has, besides itself */
+} dpar_halo_grid;
+
+/* The cost of the grid with these parts and strides (a permutation of the axes: the products of the
+ * parts of the faster ones). The largest block; ranks of the first node and of the one in the
+ * middle of the grid:
+ *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
+ *                                                   other nodes, or in runs below 64 bytes)
+ *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
+DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                         dpar_halo_grid *grid, dpar_why *why);
+/* The grid and the order of its axes with the least seconds; of equal ones the one that cuts the
+ * slower dims more often, then the last dim fastest. Blocks hold at least one cell. E_ARG, E_RANGE,
+ * E_NONE (no such grid) with a sentence. rates NULL: the default. All ranks that compute it get the
+ * same; of different machines let one rank decide. Every ordered factorisation x permutation:
+ * milliseconds to 1000 ranks in 3 dims. */
+DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                           dpar_halo_grid *grid, dpar_why *why);
+
+/* ==== cost/plan_show.h ==== */
+
+/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
+ * JSON, SVG. Pure text into a dpar_text: no I/O. */
+
+/* What is shown: the job, the plans (best first) and what the search said. */
+typedef struct dpar_report {
+    const dpar_job *job;
+    const dpar_plan *plan;
+    int32_t plans;
+    const dpar_plan *front; /* Pareto front of time x memory; may be NULL */
+    int32_t fronts;
+    const dpar_rejected *rejected; /* neighbours of the best with reasons; may be NULL */
+    int32_t rejects;
+    const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
+    int64_t global_batch, evaluated;
+    double seconds;            /* the search took; 0: there was none */
+    const char *note;          /* one more assumption to state; may be NULL */
+    const dpar_advice *advice; /* for the JSON; may be NULL */
+    int32_t colour;            /* 1: ANSI colours */
+} dpar_report;
+
+enum {
+    DPAR_REPORT_TEXT, /* a table: strategy, GB a GPU with a bar against capacity, step time with a
+                         bar by term, tokens/s and MFU. About 150 columns wide */
+    DPAR_REPORT_EXPLAIN, /* the first plan in full: every term of memory and time, bytes on the
+                            wires, why not its neighbours */
+    DPAR_REPORT_CSV,     /* one line a plan, with a header line */
+    DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
+                            seconds, assumptions. Always valid JSON */
+    DPAR_REPORT_SVG      /* a self-contained picture: time by term, memory against capacity, the
+                            Pareto front */
+};
+
+/* Appends the report. E_ARG with a sentence, and nothing is written, for a format that is none.
+ * O(plans). */
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+                                    dpar_why *why);
+
+#endif /* DPAR_COST_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COST_IMPLEMENTATION)) && \
+    !defined(DPAR_COST_IMPLEMENTATION_DONE)
+#define DPAR_COST_IMPLEMENTATION_DONE
+
+/* ==== cost/inner.h ==== */
+
+/* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
+
+/* cluster.c */
+
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
+{
+    return c->nodes * c->gpus_per_node;
+}
+
+/* Is the description usable? Every number positive where it must be, none NaN. */
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+
+/* workload.c */
+
+/* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
+DPARI_API const char *dpari_stack_name(int32_t stack);
+DPARI_API const char *dpari_attention_name(int32_t attention);
+/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
+/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
+ * layer that is none. */
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+/* Index of the class whose single layer has the most parameters. */
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
+/* Counts in order, shapes positive and finite, parameters below 2^62. */
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+
+/* strategy.c */
+
+DPARI_API const char *dpari_recompute_name(int32_t recompute);
+DPARI_API const char *dpari_cp_name(int32_t cp_kind);
+/* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
+ * be NULL) says which. global_batch 0: any. O(1). */
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why);
+
+/* ==== cost/json.h ==== */
+
+/* json - private: a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
+ * nesting at most 64 deep, O(1) state. Errors name line and column. */
+
+enum {
+    DPARI_JSON_END,
+    DPARI_JSON_OBJECT,     /* '{' */
+    DPARI_JSON_OBJECT_END, /* '}' */
+    DPARI_JSON_ARRAY,      /* '[' */
+    DPARI_JSON_ARRAY_END,  /* ']' */
+    DPARI_JSON_STRING,
+    DPARI_JSON_NUMBER,
+    DPARI_JSON_TRUE,
+    DPARI_JSON_FALSE,
+    DPARI_JSON_NULL
+};
+
+typedef struct dpari_json {
+    const char *text; /* not copied; must outlive the reader */
+    size_t bytes;
+    size_t at;
+    uint64_t objects; /* bit d: is level d an object? */
+    int32_t depth;
+    int32_t expect; /* private */
+} dpari_json;
+
+typedef struct dpari_json_item {
+    int32_t kind;
+    int32_t depth;   /* of the value: 0 for the outermost */
+    const char *key; /* inside an object, else NULL; raw bytes between the quotes */
+    size_t key_length;
+    const char *string; /* raw bytes between the quotes, escapes unresolved (but checked) */
+    size_t length;
+    double number;
+} dpari_json_item;
+
+/* Begins to read; nothing is checked yet. O(1). */
+DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
+/* The next item; kind DPARI_JSON_END after the outermost value and blanks. E_PARSE with line and
+ * column otherwise. O(length of the item). */
+DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
+
+/* ==== cost/price.h ==== */
+
+/* price - private: layers are priced first, then stages, then (terms.h) memory and step; each level
+ * depends on fewer options than the one before, so the planner keeps a level while it walks the
+ * options of the next. */
+
+/* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+
+/* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+
+/* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
+ * `ranks` ranks of a stage. */
+typedef struct dpari_tally {
+    double ranks;
+    double forward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+    double backward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+} dpari_tally;
+/* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward);
+
+/* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
+typedef struct dpari_layer_price {
+    dpari_tally *tally;
+    double forward, backward;      /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double attention;              /* of forward: the scores and their product with the values */
+    double host_forward, host_backward; /* the host's time to launch it: a floor */
+    double tp_forward, tp_backward, tp_again;
+    double cp_forward, cp_backward;
+    double ep_forward, ep_backward;
+    double halo_forward, halo_backward;
+    double params, expert_params;     /* weights on this rank */
+    double kept[DPAR_RECOMPUTES];     /* activation bytes from forward to backward */
+    double transient;                 /* bytes, alive during its backward only */
+    double send;                      /* bytes of its output, on this rank */
+    double link_forward, nic_forward; /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double link_backward, nic_backward;
+} dpari_layer_price;
+
+/* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
+typedef struct dpari_layers {
+    dpari_layer_price of[DPAR_MAX_LAYERS];
+} dpari_layers;
+DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+/* Layer i alone, and what it calls. */
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally);
+
+/* One pipeline rank: its layers summed, one micro-batch. */
+typedef struct dpari_stage {
+    int32_t rank;
+    double layers; /* blocks */
+    double forward, backward, again, host;
+    double tp, cp, ep, halo;
+    double params, expert_params;
+    double kept;   /* bytes a micro-batch */
+    double logits; /* bytes, on the last stage */
+    double transient;
+    double boundary; /* bytes of the activation that it receives */
+    double largest;  /* weights of its largest layer */
+    double link_bytes, nic_bytes;
+    double total; /* seconds of one micro-batch, forward and backward, all in */
+} dpari_stage;
+
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st);
+
+/* Layers of class i (blocks) in a pipeline rank. */
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i);
+/* Which chunk a rank computes as its v-th. */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+/* Are the first and the last chunk on different ranks? */
+DPARI_API int dpari_ends_apart(const dpar_strategy *s);
+/* The ranks that can be the worst: first, second, last, and with blocks of several classes those
+ * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
+ * schedule, recompute, recompute_layers. */
+enum { DPARI_MAX_STAGES = 8 };
+typedef struct dpari_stages {
+    int32_t n;
+    dpari_stage of[DPARI_MAX_STAGES];
+    dpari_stage whole; /* all pp ranks together */
+    double sum_total;  /* seconds of one micro-batch through all of them */
+    double send;       /* bytes of one boundary, on one rank */
+} dpari_stages;
+DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_layers *layers, dpari_stages *out);
+
+/* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
+
+/* ==== cost/terms.h ==== */
+
+/* terms - private: the memory and the time of a strategy whose stages are priced. */
+
+/* memory.c */
+
+/* Memory of the rank that needs the most. What differs in dp, shard, zero, micro_batches, offload
+ * and overlap alone has the same stages. */
+DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stages *stages, dpar_memory *m);
+/* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
+/* Bytes of one pipeline rank; m->worst is that rank. rank of 0..pp-1; a rank outside is taken as
+ * the nearest one. O(layer classes). */
+DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                 dpar_memory *m);
+/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
+ * offloaded by all GPUs of a node into the node's memory. */
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
+ */
+DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
+ * schedule; 0 for a rank, degree or schedule that is none. */
+DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                 int32_t micro_batches);
+
+/* step.c */
+
+DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, dpar_step *t);
+/* The same from the start. The strategy must have passed dpari_strategy_check. */
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally);
+
+/* ==== cost/json.c ==== */
+
+/* What may come next. */
+enum {
+    DPARI_JSON_VALUE,       /* a value */
+    DPARI_JSON_FIRST_KEY,   /* after '{': a key or '}' */
+    DPARI_JSON_KEY,         /* after ',' in an object: a key */
+    DPARI_JSON_FIRST_VALUE, /* after '[': a value or ']' */
+    DPARI_JSON_COMMA,       /* after a value inside something: ',' or the end of it */
+    DPARI_JSON_NOTHING      /* after the outermost value */
+};
+
+DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
+{
+    dpari_zero(j, sizeof(*j));
+    j->text = text;
+    j->bytes = bytes;
+    j->expect = DPARI_JSON_VALUE;
+}
+
+static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const char *what)
+{
+    int64_t line = 1, column = 1;
+    size_t i;
+    for (i = 0; i < j->at && i < j->bytes; i++) {
+        column = j->text[i] == '\n' ? 1 : column + 1;
+        line += j->text[i] == '\n';
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, dpari_length(what),
+                          line, column, 0, 0);
+}
+
+static void dpari_json_blanks(dpari_json *j)
+{
+    while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
+                                j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
+        j->at++;
+    }
+}
+
+static int dpari_json_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* At a backslash: the length of the escape, 0 when it is none. */
+static size_t dpari_json_escape(const dpari_json *j)
+{
+    size_t i;
+    char c;
+    if (j->at + 1 >= j->bytes) {
+        return 0;
+    }
+    c = j->text[j->at + 1];
+    if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
+        c == 't') {
+        return 2;
+    }
+    for (i = 2; c == 'u' && i < 6; i++) {
+        if (j->at + i >= j->bytes || !dpari_json_hex(j->text[j->at + i])) {
+            return 0;
+        }
+    }
+    return c == 'u' ? 6 : 0;
+}
+
+/* At the opening quote; leaves `at` behind the closing one. */
+static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
+{
+    size_t start = ++j->at;
+    while (j->at < j->bytes && j->text[j->at] != '"') {
+        size_t step = 1;
+        if ((unsigned char)j->text[j->at] < 0x20u) {
+            return dpari_json_fail(j, why, "a control character inside a string");
+        }
+        if (j->text[j->at] == '\\') {
+            step = dpari_json_escape(j);
+            if (step == 0) {
+                return dpari_json_fail(j, why, "an escape that does not exist");
+            }
+        }
+        j->at += step;
+    }
+    if (j->at >= j->bytes) {
+        j->at = j->bytes;
+        return dpari_json_fail(j, why, "the text ends inside a string");
+    }
+    *s = j->text + start;
+    *n = j->at - start;
+    j->at++;
+    return DPAR_OK;
+}
+
+static size_t dpari_json_digits(const dpari_json *j, size_t at)
+{
+    size_t n = 0;
+    while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
+        n++;
+    }
+    return n;
+}
+
+static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    if (n == 0 || (n > 1 && j->text[at] == '0')) {
+        return dpari_json_fail(j, why, "not a number");
+    }
+    at += n;
+    if (at < j->bytes && j->text[at] == '.') {
+        n = dpari_json_digits(j, at + 1);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits after its point");
+        }
+        at += 1 + n;
+    }
+    if (at < j->bytes && (j->text[at] == 'e' || j->text[at] == 'E')) {
+        at++;
+        at += at < j->bytes && (j->text[at] == '+' || j->text[at] == '-');
+        n = dpari_json_digits(j, at);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits in its exponent");
+        }
+        at += n;
+    }
+    item->kind = DPARI_JSON_NUMBER;
+    (void)dpari_text_number(j->text + start, at - start, &item->number);
+    j->at = at;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    static const char word[3][8] = {"true", "false", "null"};
+    int32_t i;
+    for (i = 0; i < 3; i++) {
+        size_t n = dpari_length(word[i]);
+        if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
+            item->kind = DPARI_JSON_TRUE + i;
+            j->at += n;
+            return DPAR_OK;
+        }
+    }
+    return dpari_json_fail(j, why, "a value was expected");
+}
+
+static void dpari_json_after_value(dpari_json *j)
+{
+    j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
+}
+
+static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    int object = j->text[j->at] == '{';
+    if (j->depth >= 64) {
+        return dpari_json_fail(j, why, "nested more than 64 deep");
+    }
+    item->kind = object ? DPARI_JSON_OBJECT : DPARI_JSON_ARRAY;
+    j->objects &= ~((uint64_t)1 << j->depth);
+    j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
+    j->depth++;
+    j->at++;
+    j->expect = object ? DPARI_JSON_FIRST_KEY : DPARI_JSON_FIRST_VALUE;
+    return DPAR_OK;
+}
+
+static int dpari_json_in_object(const dpari_json *j)
+{
+    return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
+}
+
+static dpar_status dpari_json_close(dpari_json *j, dpari_json_item *item)
+{
+    item->kind = dpari_json_in_object(j) ? DPARI_JSON_OBJECT_END : DPARI_JSON_ARRAY_END;
+    j->depth--;
+    item->depth = j->depth;
+    j->at++;
+    dpari_json_after_value(j);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    char c;
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where a value was expected");
+    }
+    item->depth = j->depth;
+    c = j->text[j->at];
+    if (c == '{' || c == '[') {
+        return dpari_json_open(j, item, why);
+    }
+    if (c == '"') {
+        item->kind = DPARI_JSON_STRING;
+        st = dpari_json_string(j, &item->string, &item->length, why);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        st = dpari_json_number(j, item, why);
+    } else {
+        st = dpari_json_word(j, item, why);
+    }
+    dpari_json_after_value(j);
+    return st;
+}
+
+static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    if (j->text[j->at] != '"') {
+        return dpari_json_fail(j, why, "a member's name in quotes was expected");
+    }
+    st = dpari_json_string(j, &item->key, &item->key_length, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where ':' was expected");
+    }
+    if (j->text[j->at] != ':') {
+        return dpari_json_fail(j, why, "':' was expected");
+    }
+    j->at++;
+    return DPAR_OK;
+}
+
+/* Between two values of an array or object, or before its end. */
+static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
+{
+    int object = dpari_json_in_object(j);
+    if (j->text[j->at] != ',') {
+        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
+                                              : "',' or ']' was expected");
+    }
+    j->at++;
+    j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+    dpari_json_blanks(j);
+    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+}
+
+static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    char close = dpari_json_in_object(j) ? '}' : ']';
+    dpari_json_blanks(j);
+    if (j->expect == DPARI_JSON_NOTHING) {
+        item->kind = DPARI_JSON_END;
+        return j->at == j->bytes ? DPAR_OK
+                                 : dpari_json_fail(j, why, "more text after the end of the value");
+    }
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends too early");
+    }
+    if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY && j->text[j->at] == close) {
+        return dpari_json_close(j, item);
+    }
+    if (j->expect == DPARI_JSON_COMMA) {
+        st = dpari_json_comma(j, why);
+    }
+    if (st == DPAR_OK && dpari_json_in_object(j)) {
+        st = dpari_json_key(j, item, why);
+    }
+    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+}
+
+DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
+{
+    dpari_json after = *j;
+    dpari_json_item found;
+    dpar_status st;
+    dpari_zero(&found, sizeof(found));
+    st = dpari_json_step(&after, &found, why);
+    if (st == DPAR_OK) {
+        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *item = found;
+    }
+    return st;
+}
+
+/* ==== cost/cluster.c ==== */
+
+/* ---- chips ---------------------------------------------------------------------------------- */
+
+/* name, generation, units, GB (1e9) that a program gets, TB/s, TFLOP/s fp64 / fp32 / tf32 / bf16 /
+ * fp8 / fp4, GB/s to the host, GB/s to the other chips of a node (all links of a chip together;
+ * PCIe where there is no more), switched, in-switch reduction, GB/s of the NIC that usually comes
+ * with it, source. Dense, one direction. Traps: "80 GB" parts hold about 80 GiB, H200 nearly 141
+ * GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200 one GPU of two. Links
+ * of GH200 and MI300 are wires to each peer: a pair has a share. TPU: 6 or 4 torus links of 90 or
+ * 45. table */
+static const struct {
+    char name[16];
+    int8_t generation;
+    int16_t units;
+    float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    int16_t link;
+    int8_t switched, reduces;
+    float nic;
+    char source[44];
+} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
+                  0, 12.5f, "NVIDIA data sheet 2017"},
+                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
+                  0, 12.5f, "NVIDIA data sheet 2018"},
+                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  300, 1, 0, 25, "NVIDIA data sheet 2020"},
+                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  300, 1, 0, 25, "NVIDIA data sheet 2021"},
+                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, 31, 1, 0, 25, "NVIDIA data sheet 2021"},
+                 {"a100-40-pcie", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, 31, 1, 0, 25, "NVIDIA data sheet 2020"},
+                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
+                  200, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
+                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  450, 1, 1, 50, "NVIDIA data sheet 2023"},
+                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  450, 1, 1, 50, "torchtitan 2024-12: HBM2e, 500 W"},
+                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63,
+                  1, 0, 50, "NVIDIA data sheet 2023"},
+                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200,
+                  1, 1, 50, "ml-engineering 2025"},
+                 {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450,
+                  1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
+                  450, 0, 0, 25, "NVIDIA data sheet 2023"},
+                 {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
+                  450, 450, 0, 0, 25, "NVIDIA data sheet 2024"},
+                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
+                  900, 1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
+                  200, 900, 1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
+                  50, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
+                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
+                  200, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
+                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31,
+                  1, 0, 25, "NVIDIA data sheet 2023"},
+                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150,
+                  0, 0, 25, "AMD data sheet 2021, one GCD"},
+                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  448, 0, 0, 50, "AMD data sheet 2023"},
+                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  448, 0, 0, 50, "AMD data sheet 2024"},
+                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
+                  535, 0, 0, 50, "AMD data sheet 2025"},
+                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
+                  "Google 2022, memory unverified"},
+                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0,
+                  12.5f, "Google 2023, memory unverified"},
+                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0,
+                  12.5f, "Google 2023, memory unverified"},
+                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0,
+                  12.5f, "Google 2024, memory unverified"}};
+
+enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
+
+/* ---- machines ------------------------------------------------------------------------------- */
+
+/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
+ * latencies (T8): constants of the network, whatever the chip. */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+
+/* Nodes and chips a node; in-node GB/s one direction a chip; switched; in-switch reduction; NICs a
+ * node and GB/s of each by data sheet; host GB a node; transport. table */
+static const struct {
+    char name[16];
+    char gpu[16];
+    int16_t nodes, per_node, link, switched, nvls, nics;
+    float nic;
+    int16_t host;
+    int8_t transport;
+    char source[92];
+} dpari_machine[] = {
+    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB, "DGX-1 V100, 4 x EDR, 2018"},
+    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB, "DGX A100, 8 x HDR200, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB,
+     "NVIDIA Selene, 8 x HDR200 a node, 2021"},
+    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H100, 8 x NDR400, 2023"},
+    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H200, 8 x NDR400, 2024"},
+    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
+    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020"},
+    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022"},
+    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
+     "AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB,
+     "AWS p5en.48xlarge, 3200 Gb/s EFA, 2024"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA, 2025"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB,
+     "AWS p6-b300, 6400 Gb/s EFA, 2025"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB,
+     "GCP A3 High, 100 GB/s a node, 2023"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB,
+     "GCP A3 Mega, 200 GB/s a node, 2024"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
+     "NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
+     "OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+    {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
+     "OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
+     "NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
+     "NERSC 2022: the 80 GB nodes, unverified"},
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
+     "CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
+     "CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
+     "JSC 2025: 150 GB/s a pair, 4 x NDR200"},
+    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
+     "Meta, 8 x 400 Gb/s RoCE, 2024"},
+    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
+    {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
+     "Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
+     "Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
+
+enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
+
+/* ---- calibration ---------------------------------------------------------------------------- */
+
+/* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
+ * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
+ * The rest: marked rows of docs/accuracy.md. table */
+static const struct {
+    float value[DPAR_CALS];
+    char source[64];
+} dpari_default[DPAR_GENERATIONS] = {
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
+     "estimate, no measurement"},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
+     "links: vTrain V100 all-reduce 2024; rest estimated"},
+    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
+     "marked rows of docs/accuracy.md, 2026-11"},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+     "links: H100-class nccl-tests 2024; products: best of 794/989"},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+     "marked B200 rows of docs/accuracy.md, 2026-11"},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
+     "products: best shape 668 of 1300, 2024; rest estimated"},
+    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+     "products after MaxText's public MFU 2024; the rest is a guess"}};
+
+static const char dpari_cal_name[DPAR_CALS][12] = {
+    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
+    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
+
+DPAR_API const char *dpar_calibration_name(int32_t which)
+{
+    return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
+}
+
+static int32_t dpari_calibration_find(const char *name, size_t length)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (dpari_spells(name, length, dpari_cal_name[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* In which unit a person gives a constant. */
+static double dpari_cal_unit(int32_t which)
+{
+    return which == DPAR_CAL_STEP_S ? 1e-3
+           : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
+                   which == DPAR_CAL_BASE_S
+               ? 1e-6
+               : 1.0;
+}
+
+/* Which of them measurements set (bits by DPAR_CAL_*): taken for good to 10 %, about as far as the
+ * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
+ * them.
+ */
+static const int16_t dpari_measured[DPAR_GENERATIONS] = {
+    0,
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
+    0xFFF & ~(1 << DPAR_CAL_CONTENTION),
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S,
+    1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
+    0,
+    0};
+
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
+{
+    int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
+    dpari_zero(cal, sizeof(*cal));
+    for (i = 0; i < DPAR_CALS; i++) {
+        cal->value[i] = (double)dpari_default[g].value[i];
+        cal->error[i] = dpari_measured[g] >> i & 1 ? 0.1 : 0.2;
+    }
+    dpari_copy_text(cal->source, sizeof(cal->source), dpari_default[g].source,
+                    sizeof(dpari_default[g].source));
+}
+
+/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
+ * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
+ * 400 Gb/s in all-reduce (AWS p4d). */
+static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
+{
+    if (transport == DPARI_SLINGSHOT) {
+        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
+    } else if (transport == DPARI_EFA) {
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    }
+}
+
+/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+static void dpari_cluster_power(dpar_cluster *c)
+{
+    if (dpari_same(c->gpu.name, "h100-96")) {
+        c->cal.value[DPAR_CAL_GEMM] = 0.55;
+        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    }
+}
+
+/* ---- finding a preset ----------------------------------------------------------------------- */
+
+static int32_t dpari_unlike(const char *s, size_t n, const char *word)
+{
+    int32_t row[32], m = dpari_edits(s, n, word, row);
+    return row[m];
+}
+
+/* The preset of that name, case apart; -1: none, `nearest` is like it. */
+static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
+                                 int32_t *nearest)
+{
+    int32_t i, best = 0;
+    for (i = 0; name(i) != NULL; i++) {
+        if (dpari_spells_any_case(s, n, name(i))) {
+            return i;
+        }
+        if (dpari_unlike(s, n, name(i)) < dpari_unlike(s, n, name(best))) {
+            best = i;
+        }
+    }
+    *nearest = best;
+    return -1;
+}
+
+/* "unknown GPU 'h10'; the nearest is 'h100-80'" */
+static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
+                                        const char *nearest, const char *more)
+{
+    char text[120];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpari_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, nearest);
+    dpar_text_put(&t, more);
+    return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
+}
+
+DPAR_API const char *dpar_gpu_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_GPUS ? dpari_gpu[index].name : NULL;
+}
+
+DPAR_API const char *dpar_cluster_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_MACHINES ? dpari_machine[index].name : NULL;
+}
+
+static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+{
+    dpari_zero(g, sizeof(*g));
+    dpari_copy_text(g->name, sizeof(g->name), dpari_gpu[i].name, sizeof(dpari_gpu[i].name));
+    g->generation = dpari_gpu[i].generation;
+    g->units = dpari_gpu[i].units;
+    g->memory_bytes = (double)dpari_gpu[i].gb * 1e9;
+    g->memory_Bps = (double)dpari_gpu[i].tbps * 1e12;
+    g->flops[DPAR_F64] = (double)dpari_gpu[i].f64 * 1e12;
+    g->flops[DPAR_F32] = (double)dpari_gpu[i].f32 * 1e12;
+    g->flops[DPAR_TF32] = (double)dpari_gpu[i].tf32 * 1e12;
+    g->flops[DPAR_BF16] = (double)dpari_gpu[i].bf16 * 1e12;
+    g->flops[DPAR_F8] = (double)dpari_gpu[i].fp8 * 1e12;
+    g->flops[DPAR_F4] = (double)dpari_gpu[i].fp4 * 1e12;
+    g->pcie_Bps = (double)dpari_gpu[i].pcie * 1e9;
+    dpari_copy_text(g->source, sizeof(g->source), dpari_gpu[i].source, sizeof(dpari_gpu[i].source));
+}
+
+static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
+    if (i >= 0) {
+        dpari_gpu_fill(gpu, i);
+        return DPAR_OK;
+    }
+    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
+}
+
+/* The chip's row; -1 when it is none. */
+static int32_t dpari_gpu_row(const dpar_gpu *gpu)
+{
+    int32_t unused = 0;
+    return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
+}
+
+/* What a machine of several nodes has when nobody says: a NIC a chip. */
+static void dpari_cluster_usual_nics(dpar_cluster *c)
+{
+    int32_t i = dpari_gpu_row(&c->gpu);
+    c->nics = c->gpus_per_node;
+    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].nic * 1e9;
+}
+
+/* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
+static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+{
+    int32_t i = dpari_gpu_row(&c->gpu);
+    dpar_calibration_init(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    c->nodes = nodes;
+    c->gpus_per_node = per_node;
+    c->link_Bps = (double)dpari_gpu[i].link * 1e9;
+    c->link_switched = /* nobody wires more than eight chips to each other */
+        dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
+    c->link_reduces = dpari_gpu[i].reduces;
+    c->nics = 0;
+    c->nic_Bps = 0.0;
+    if (nodes > 1) {
+        dpari_cluster_usual_nics(c);
+    }
+    c->taper = 1.0;
+    c->host_bytes = 1e12;
+    dpari_copy_text(c->source, sizeof(c->source),
+                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
+}
+
+static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+{
+    int32_t unused = 0;
+    dpari_zero(c, sizeof(*c));
+    dpari_gpu_fill(&c->gpu,
+                   dpari_preset_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
+                                     dpar_gpu_name, &unused));
+    dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
+    dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
+    c->link_Bps = dpari_machine[i].link * 1e9;
+    c->link_switched = dpari_machine[i].switched;
+    c->link_reduces = dpari_machine[i].nvls;
+    c->nics = dpari_machine[i].nics;
+    c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
+    c->host_bytes = dpari_machine[i].host * 1e9;
+    dpari_cluster_transport(c, dpari_machine[i].transport);
+    dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
+                    sizeof(dpari_machine[i].source));
+}
+
+static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
+    if (i >= 0) {
+        dpari_cluster_fill(c, i);
+        return DPAR_OK;
+    }
+    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name(nearest),
+                                "', or say NODESxGPUS:GPU as '8x8:h100-80");
+}
+
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
+{
+    return dpari_cluster_slice(c, name, dpari_length(name), why);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+/* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
+static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > 100000000) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
+}
+
+static int dpari_cluster_real(const char *s, size_t n, double *v)
+{
+    return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
+}
+
+static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+}
+
+enum {
+    DPARI_KEY_NODES,
+    DPARI_KEY_GPUS,
+    DPARI_KEY_GPU,
+    DPARI_KEY_NVLINK,
+    DPARI_KEY_SWITCHED,
+    DPARI_KEY_NVLS,
+    DPARI_KEY_NIC,
+    DPARI_KEY_SHARP,
+    DPARI_KEY_TAPER,
+    DPARI_KEY_MEMORY,
+    DPARI_KEY_HBM,
+    DPARI_KEY_TFLOPS,
+    DPARI_KEY_PCIE,
+    DPARI_KEY_HOST,
+    DPARI_KEY_NVME,
+    DPARI_KEY_BASE,
+    DPARI_KEYS
+};
+
+static const char dpari_key_name[DPARI_KEYS][12] = {
+    "nodes", "gpus",   "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
+    "taper", "memory", "hbm", "tflops", "pcie",     "host", "nvme", "machine"};
+
+/* "8x50": eight NICs of 50 GB/s. */
+static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+{
+    size_t k = 0;
+    double gb;
+    while (k < n && s[k] != 'x') {
+        k++;
+    }
+    if (k == n || dpari_cluster_count(s, k, 1024) == 0 ||
+        !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
+        return 0;
+    }
+    c->nics = dpari_cluster_count(s, k, 1024);
+    c->nic_Bps = gb * 1e9;
+    return 1;
+}
+
+static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+{
+    switch (key) {
+    case DPARI_KEY_NVLINK: c->link_Bps = v * 1e9; break;
+    case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
+    case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
+    case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
+    case DPARI_KEY_TAPER: c->taper = v; break;
+    case DPARI_KEY_MEMORY: c->gpu.memory_bytes = v * 1e9; break;
+    case DPARI_KEY_HBM: c->gpu.memory_Bps = v * 1e9; break;
+    case DPARI_KEY_TFLOPS: c->gpu.flops[DPAR_BF16] = v * 1e12; break;
+    case DPARI_KEY_PCIE: c->gpu.pcie_Bps = v * 1e9; break;
+    case DPARI_KEY_HOST: c->host_bytes = v * 1e9; break;
+    case DPARI_KEY_NVME: c->nvme_Bps = v * 1e9; break;
+    default: return 0;
+    }
+    return 1;
+}
+
+/* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
+ * machine. */
+static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    int32_t unused = 0,
+            machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
+    dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (machine < 0) {
+        dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
+        return DPAR_OK;
+    }
+    dpar_calibration_init(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    dpari_cluster_transport(c, dpari_machine[machine].transport);
+    return DPAR_OK;
+}
+
+/* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
+static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s, size_t n,
+                                       size_t value, dpar_why *why)
+{
+    int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
+    if (count == 0) {
+        return dpari_cluster_bad(s, n, why, "'@': a whole number of 1 to 10000000 was expected");
+    }
+    if (key == DPARI_KEY_NODES) {
+        c->nodes = count;
+        if (count > 1 && c->nics == 0) {
+            dpari_cluster_usual_nics(c);
+        }
+        return DPAR_OK;
+    }
+    if (c->nics > 0) {
+        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * count / c->gpus_per_node);
+    }
+    c->gpus_per_node = count;
+    return DPAR_OK;
+}
+
+/* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+{
+    const char *best = dpari_key_name[0];
+    char text[100];
+    dpar_text t;
+    int32_t i;
+    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CALS; i++) {
+        const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
+        if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
+            best = name;
+        }
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpari_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
+    dpar_text_put(&t, best);
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
+                          "hbm tflops pcie host nvme and the calibration names",
+                          text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
+ * order does not matter. */
+static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, int32_t pass,
+                                         dpar_why *why)
+{
+    size_t k = 0;
+    int32_t key = 0, cal, shape;
+    double v = 0.0;
+    while (k < n && s[k] != '=') {
+        k++;
+    }
+    while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
+        key++;
+    }
+    cal = dpari_calibration_find(s, k);
+    if (key == DPARI_KEYS && cal < 0) {
+        return dpari_cluster_no_key(s, k, why);
+    }
+    if (k + 1 >= n) {
+        return dpari_cluster_bad(s, n, why, "'@' has no value: key=value was expected");
+    }
+    shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
+    if (shape != (pass == 0)) {
+        return DPAR_OK;
+    }
+    if (key == DPARI_KEY_GPU) {
+        return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+    }
+    if (shape) {
+        return dpari_cluster_shape(c, key, s, n, k + 1, why);
+    }
+    if (key == DPARI_KEY_NIC) {
+        return dpari_cluster_nics(c, s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
+    }
+    if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
+        return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
+    }
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
+        c->cal.value[cal] = v * dpari_cal_unit(cal);
+        return DPAR_OK;
+    }
+    return dpari_cluster_number(c, key, v)
+               ? DPAR_OK
+               : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
+}
+
+/* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
+static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    size_t colon = 0, x = 0;
+    int32_t a, b;
+    dpar_status st;
+    while (colon < n && s[colon] != ':') {
+        colon++;
+    }
+    while (x < n && s[x] >= '0' && s[x] <= '9') {
+        x++;
+    }
+    if (colon < n) {
+        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
+        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
+                      : dpari_cluster_count(s, colon, 65536);
+        if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
+            return dpari_cluster_bad(s, n, why,
+                                     "'@': NODESxGPUS:GPU was expected, each at least 1, as "
+                                     "8x8:h100-80");
+        }
+        st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
+        if (st == DPAR_OK) {
+            dpari_cluster_of_gpus(c, a, b);
+            dpari_copy_text(c->name, sizeof(c->name), s, n);
+        }
+        return st;
+    }
+    if (x > 0 && x < n && (s[x] == 'x' || s[x] == 'X')) {
+        a = dpari_cluster_count(s, x, 10000000);
+        if (a == 0) {
+            return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
+        }
+        st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
+        if (st == DPAR_OK) {
+            c->nodes = a;
+        }
+        return st;
+    }
+    return dpari_cluster_slice(c, s, n, why);
+}
+
+/* The next item: up to a comma or the end of the line, without blanks and comments around it. */
+static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, size_t *start)
+{
+    size_t end, i = *at;
+    while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
+                         text[i] == ',' || text[i] == '#')) {
+        if (text[i] == '#') {
+            while (i < bytes && text[i] != '\n') {
+                i++;
+            }
+        } else {
+            i++;
+        }
+    }
+    *start = i;
+    while (i < bytes && text[i] != ',' && text[i] != '\n' && text[i] != '#' && text[i] != '\r') {
+        i++;
+    }
+    end = i;
+    while (end > *start && (text[end - 1] == ' ' || text[end - 1] == '\t')) {
+        end--;
+    }
+    *at = i;
+    return end - *start;
+}
+
+/* "key = value" as people write it in files: without the blanks. */
+static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
+{
+    size_t i, k = 0;
+    for (i = 0; i < n && k + 1 < room; i++) {
+        if (s[i] != ' ' && s[i] != '\t') {
+            to[k++] = s[i];
+        }
+    }
+    to[k] = 0;
+    return k;
+}
+
+/* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
+static dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text, size_t bytes,
+                                             dpar_why *why)
+{
+    char item[96];
+    size_t at = 0, start, n;
+    while ((n = dpari_cluster_item(text, bytes, &at, &start)) > 0) {
+        n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
+            dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
+            if (st == DPAR_OK) {
+                dpari_cluster_of_gpus(c, 1, 1);
+                dpari_copy_text(c->name, sizeof(c->name), c->gpu.name, sizeof(c->gpu.name) - 1);
+            }
+            return st;
+        }
+    }
+    return dpari_say(DPAR_E_PARSE, why,
+                     "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
+                     "gpu=NAME, nodes=N, gpus=N",
+                     0, 0, 0, 0);
+}
+
+static int dpari_cluster_is_setting(const char *item, size_t n)
+{
+    size_t i = 0;
+    while (i < n && item[i] != '=') {
+        i++;
+    }
+    return i < n;
+}
+
+/* One pass over the text: the machine, then the settings that belong to the pass. */
+static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
+                                      dpar_why *why)
+{
+    char item[96];
+    size_t at = 0, start, n, items;
+    int setting = 0;
+    for (items = 0;; items++) {
+        dpar_status st = DPAR_OK;
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
+        if (n >= sizeof(item)) {
+            return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+        }
+        n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        if (items == 0) {
+            size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
+            setting = named == 0 && dpari_cluster_is_setting(item, n);
+            if (pass == 0) {
+                st = setting ? dpari_cluster_of_settings(c, text, bytes, why)
+                             : dpari_cluster_first(c, item + named, n - named, why);
+            }
+        }
+        if (st == DPAR_OK && (items > 0 || setting)) {
+            st = dpari_cluster_setting(c, item, n, pass, why);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    return items > 0 ? DPAR_OK
+                     : dpari_say(DPAR_E_PARSE, why,
+                                 "no machine: give a preset (derecho, dgx-h100 ...) or "
+                                 "NODESxGPUS:GPU (8x8:h100-80)",
+                                 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
+                                       dpar_why *why)
+{
+    dpar_cluster c;
+    dpar_status st;
+    dpari_zero(&c, sizeof(c));
+    text += dpari_text_mark(text, bytes, &bytes);
+    st = dpari_cluster_read(&c, text, bytes, 0, why);
+    if (st == DPAR_OK) {
+        st = dpari_cluster_read(&c, text, bytes, 1, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_cluster_check(&c, why);
+    }
+    if (st == DPAR_OK) {
+        *cluster = c;
+    }
+    return st;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+/* Positive and no more than a billion of the usual unit, so that no product of them overflows. */
+static int dpari_positive(double v, double limit)
+{
+    return v > 0.0 && v <= limit;
+}
+
+static int dpari_not_negative(double v)
+{
+    return v >= 0.0 && v <= 1e18;
+}
+
+static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+{
+    if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
+        !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers "
+                              "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
+                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+    }
+    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
+        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "links must be positive, of at most 1e9 GB/s: # nodes of # GPUs need "
+                         "nvlink=GB/s and nic=COUNTxGB/s (there are # NICs)",
+                         c->nodes, c->gpus_per_node, c->nics, 0);
+    }
+    if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
+        !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
+        !dpari_not_negative(c->nvme_Bps)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s",
+                         0, 0, 0, 0);
+    }
+    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+{
+    int64_t gpus = 0;
+    int32_t i;
+    dpar_status st;
+    if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
+        gpus > 100000000) {
+        return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
+                         c->nodes, c->gpus_per_node, 0, 0);
+    }
+    st = dpari_cluster_check_numbers(c, why);
+    for (i = 0; st == DPAR_OK && i < DPAR_CALS; i++) {
+        double v = c->cal.value[i];
+        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
+        if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
+            st = dpari_say_word(DPAR_E_ARG, why,
+                                share ? "calibration '@' is a share: above 0, at most 2 (1 = all)"
+                                      : "calibration '@' is out of its range: 0 to 10 (seconds)",
+                                dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+{
+    dpar_cluster sized = *c;
+    dpar_status st;
+    if (gpus < 1) {
+        return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
+    }
+    if (c->gpus_per_node < 1) {
+        return dpari_cluster_check(c, why);
+    }
+    if (gpus < c->gpus_per_node) {
+        int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
+        sized.nodes = 1;
+        sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
+        sized.gpus_per_node = gpus;
+    } else if (gpus % c->gpus_per_node != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
+                         c->gpus_per_node, 0, 0);
+    } else {
+        sized.nodes = gpus / c->gpus_per_node;
+    }
+    st = dpari_cluster_check(&sized, why);
+    if (st == DPAR_OK) {
+        *c = sized;
+    }
+    return st;
+}
+
+/* ==== cost/collective.c ==== */
+
+/* ---- groups on the machine ------------------------------------------------------------------ */
+
+DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride)
+{
+    int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
+    int64_t span;
+    g->size = n > 0 ? n : 1;
+    span = (int64_t)g->size * apart;
+    g->per_node = apart >= node ? 1 : (int32_t)dpari_least(g->size, dpari_most(1, node / apart));
+    if (dpari_cluster_gpus(c) <= node) {
+        g->per_node = g->size; /* one node holds everything */
+    } else if (g->per_node == g->size && g->size > 1 && node % span != 0) {
+        g->per_node = (g->size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
+    }
+    g->nodes = (int32_t)dpari_ceil_div(g->size, g->per_node);
+    g->sharing = (int32_t)dpari_most(1, node / g->per_node);
+}
+
+/* ---- the predictor -------------------------------------------------------------------------- */
+
+/* Two protocols, as NCCL has them. The simple one pays 1.6 latencies a step for its fences and
+ * reaches the whole bandwidth; the quick one sends flags with the data. Inside a node quick is
+ * LL128: 0.70 of the bandwidth up to Ampere (vTrain's A100 all-reduce, 8 ranks: slopes 93 and 134
+ * GB/s), 0.92 from Hopper on (NCCL's tuner, whose cap a channel rises from 20 to 36.7 GB/s there).
+ * Between nodes a tree's quick is LL, a quarter of the NICs (the tuner: 22.5 of 96 GB/s on two
+ * nodes). */
+static const double dpari_simple_steps = 1.6;
+static const double dpari_quick_ampere = 0.70;
+static const double dpari_quick_hopper = 0.92;
+static const double dpari_quick_net = 0.25;
+/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks): a latency a step up to 64 KiB a rank;
+ * beyond that 1.65, or 1.1 and the wire, whichever is more. */
+static const double dpari_ring_quick_bytes = 65536.0;
+static const double dpari_ring_fence = 1.65;
+static const double dpari_ring_step = 1.1;
+/* All-to-all posts a send and a receive a peer: about three steps' latency each inside a node
+ * (H100-class nccl-tests: 76 us flat against 46), a quarter across, as many are under way at once
+ * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
+ * ring's bandwidth (the 8 GiB row). */
+static const double dpari_peer_steps = 3.3;
+static const double dpari_peer_net_steps = 0.25;
+static const double dpari_peer_share = 0.965;
+/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
+ * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
+ * 273 GB/s). */
+static const double dpari_switch_base = 2.8;
+static const double dpari_switch_share = 0.86;
+/* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
+static const double dpari_phase_blend = 0.3;
+/* A tree's hop between nodes takes about three ring steps (NCCL's tuner: 14 us); a tree
+ * between more than two nodes sends some bytes twice on a link. */
+static const double dpari_tree_hop = 3.0;
+static const double dpari_tree_share = 1.08;
+
+static double dpari_wire(int32_t kind, double n)
+{
+    switch (kind) {
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
+    case DPAR_ALL_GATHER:
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_GATHER:
+    case DPAR_SCATTER: return (n - 1.0) / n;
+    case DPAR_BARRIER: return 0.0;
+    default: return 1.0;
+    }
+}
+
+static double dpari_steps(int32_t kind, double n)
+{
+    switch (kind) {
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0);
+    case DPAR_SEND_RECV: return 1.0;
+    case DPAR_BARRIER: return dpari_ceil_log2((int64_t)n);
+    default: return n - 1.0;
+    }
+}
+
+/* Share of a chip's wired (not switched) links that n of the node's chips can use. */
+static double dpari_wired_share(const dpar_cluster *c, int32_t n)
+{
+    /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
+    static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
+    int32_t all = c->gpus_per_node;
+    if (n >= all) {
+        return 1.0;
+    }
+    if (c->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
+        return (double)cube[n - 2];
+    }
+    if (c->gpu.generation == DPAR_GEN_TPU) {
+        double dims = c->gpu.units > 1 ? 3.0 : 2.0; /* chips of two cores lie on a 3-d torus */
+        return n == 2 ? 0.5 / dims : 1.0 / dims;    /* one link, or the two of an axis */
+    }
+    if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
+        return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */
+    }
+    return (n - 1.0) / (all - 1.0); /* a wire to each peer */
+}
+
+/* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
+ * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8). */
+static double dpari_link_of(const dpar_cluster *c, int32_t n)
+{
+    double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
+    if (c->link_switched) {
+        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : 1.0);
+    }
+    return B * dpari_wired_share(c, n);
+}
+
+/* Seconds and latency of the faster protocol. floor: the least a call takes; steps: seconds of
+ * its steps under the quick one; wire: seconds on the wire at full bandwidth. */
+typedef struct dpari_timing {
+    double seconds, latency;
+} dpari_timing;
+
+static dpari_timing dpari_protocols(double base, double steps, double wire, double quick_share)
+{
+    dpari_timing t, simple;
+    t.latency = base + steps;
+    t.seconds = dpari_mostf(t.latency, base + wire / quick_share);
+    simple.latency = base + dpari_simple_steps * steps;
+    simple.seconds = simple.latency + wire;
+    return simple.seconds < t.seconds ? simple : t;
+}
+
+static double dpari_quick_share(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
+               ? dpari_quick_hopper
+               : dpari_quick_ampere;
+}
+
+static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
+{
+    if (cost->algorithm < 0 || t.seconds < cost->seconds) {
+        cost->seconds = t.seconds;
+        cost->latency_s = t.latency;
+        cost->algorithm = algorithm;
+    }
+}
+
+/* Inside a node: a ring or pairs under the faster protocol, or the switch. */
+static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
+                         dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
+    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
+    dpari_timing t;
+    cost->link_bytes = wire;
+    if (kind == DPAR_SEND_RECV) {
+        t.latency = 0.5 * base + steps;
+        t.seconds = t.latency + wire / B;
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+        return;
+    }
+    if (kind == DPAR_ALL_TO_ALL) {
+        t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
+        t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+        return;
+    }
+    if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+        t.latency = dpari_switch_base * base;
+        t.seconds = t.latency + bytes * (p + 1.0) / p / (B * dpari_switch_share);
+        dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
+        steps *= 0.5; /* below that size the switch still replaces one of the two passes */
+    }
+    t = dpari_protocols(base, steps, wire / B, dpari_quick_share(c));
+    dpari_keep_least(cost, t, DPAR_ALG_RING);
+}
+
+/* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
+static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
+{
+    double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
+    double rate = node / g->sharing / g->per_node;
+    double own = c->nic_Bps * c->cal.value[DPAR_CAL_NET_SHARE] *
+                 dpari_mostf(1.0, (double)c->nics / c->gpus_per_node);
+    return dpari_leastf(rate, own);
+}
+
+/* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
+ * switches), all-gather inside. */
+static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
+                         double link, dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, hop;
+    if (per > 1.0) {
+        inner = 2.0 * (per - 1.0) / per * bytes / link;
+        if (c->link_reduces && per > 2.0) {
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_share));
+        }
+    }
+    inside = 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
+    hop = 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S];
+    outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
+    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0) +
+            dpari_phase_blend * dpari_leastf(inner, outer);
+    dpari_keep_least(cost, dpari_protocols(base, inside + hop * up, outer, dpari_quick_net),
+                     DPAR_ALG_HIERARCHICAL);
+    if (c->net_reduces) {
+        outer = (nodes + 1.0) / nodes * bytes / (per * nic);
+        outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
+        dpari_keep_least(cost, dpari_protocols(base, inside + hop, outer, dpari_quick_net),
+                         DPAR_ALG_IN_SWITCH);
+    }
+}
+
+/* A ring over nodes of `steps` steps of `piece` bytes that is `wire` seconds on the wire. */
+static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
+                                      double wire)
+{
+    double base = c->cal.value[DPAR_CAL_BASE_S], pass = steps * c->cal.value[DPAR_CAL_NET_S];
+    dpari_timing t;
+    t.latency = base + dpari_ring_step * pass;
+    t.seconds = dpari_mostf(base + dpari_ring_fence * pass, t.latency + wire);
+    if (piece <= dpari_ring_quick_bytes) {
+        double quick = dpari_mostf(base + pass, base + wire / dpari_quick_net);
+        if (quick < t.seconds) {
+            t.latency = base + pass;
+            t.seconds = quick;
+        }
+    }
+    return t;
+}
+
+/* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
+ * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
+ * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
+ * 2.8 us a rank against 14). */
+static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kind, double bytes,
+                         dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
+    double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
+    wire = dpari_wire(kind, n) * bytes / (nic * per);
+    if (per > 1.0) {
+        wire = dpari_mostf(wire, dpari_wire(kind, n) * bytes / link);
+    }
+    dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
+                     DPAR_ALG_RING);
+    if (kind == DPAR_ALL_REDUCE) {
+        dpari_phases(c, g, bytes, nic, link, cost);
+    } else if (g->per_node == 1 && dpari_quick_share(c) > dpari_quick_ampere &&
+               (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
+        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
+        dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
+                         DPAR_ALG_TREE);
+    }
+    cost->nic_bytes = ways * (g->nodes - 1.0) / g->nodes * bytes / per;
+    cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
+}
+
+/* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
+ * of the NICs, both at once. */
+static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double bytes,
+                             dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double n = g->size, per = g->per_node, wire;
+    dpari_timing t;
+    cost->nic_bytes = bytes * (n - per) / n;
+    cost->link_bytes = bytes * (per - 1.0) / n;
+    wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
+                       per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] +
+                dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
+    t.seconds = t.latency + wire;
+    dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+}
+
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                      double bytes, dpar_collective_cost *cost)
+{
+    dpari_timing t;
+    dpari_zero(cost, sizeof(*cost));
+    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
+        !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+        return;
+    }
+    cost->algorithm = -1;
+    if (g->nodes < 2) {
+        dpari_inside(c, g->size, kind, bytes, cost);
+        return;
+    }
+    cost->nic_Bps = dpari_nic_rate(c, g);
+    if (kind == DPAR_ALL_TO_ALL) {
+        dpari_across_all(c, g, bytes, cost);
+    } else if (kind == DPAR_SEND_RECV) {
+        cost->nic_bytes = bytes;
+        t.latency =
+            0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.seconds = t.latency + bytes / cost->nic_Bps;
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+    } else {
+        dpari_across(c, g, kind, bytes, cost);
+    }
+}
+
+/* ==== cost/workload.c ==== */
+
+/* ---- sums over the list ---------------------------------------------------------------- */
+
+DPARI_API const char *dpari_stack_name(int32_t stack)
+{
+    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
+    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+DPARI_API const char *dpari_attention_name(int32_t attention)
+{
+    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
+    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+}
+
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        sum += w->op[w->layer[layer].first + i].params;
+    }
+    return sum;
+}
+
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
+        int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
+                       (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
+        sum += kept ? op->save : 0.0;
+    }
+    return sum;
+}
+
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
+{
+    int32_t i, best = 0;
+    for (i = 1; i < w->layers; i++) {
+        if (dpari_layer_params(w, i) > dpari_layer_params(w, best)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+{
+    int32_t i;
+    double params = 0.0;
+    if (w->layers < 1 || w->layers > DPAR_MAX_LAYERS || w->ops < 1 || w->ops > DPAR_MAX_OPS) {
+        return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
+                         w->layers, 0, 0, 0);
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
+            !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
+            return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
+                             l->count, l->ops, 0);
+        }
+        params += dpari_layer_params(w, i) * l->count;
+    }
+    if (!(params >= 0.0) || params > 4e18) {
+        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- building ---------------------------------------------------------------------------- */
+
+static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind, int32_t count,
+                                   double tokens, double width_bytes)
+{
+    dpar_layer *l;
+    if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
+        return NULL;
+    }
+    l = &w->layer[w->layers++];
+    dpari_zero(l, sizeof(*l));
+    dpari_copy_text(l->name, sizeof(l->name), name, sizeof(l->name));
+    l->kind = kind;
+    l->count = count;
+    l->first = w->ops;
+    l->tokens = tokens;
+    l->width_bytes = width_bytes;
+    l->shrink = 1;
+    return l;
+}
+
+/* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
+static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
+{
+    dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
+    dpari_zero(op, sizeof(*op));
+    op->kind = (int8_t)kind;
+    op->cut = (int8_t)cut;
+    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN          ? DPAR_CUT_SEQUENCE
+                            : cut == DPAR_CUT_ROW           ? DPAR_CUT_TENSOR
+                            : cut == DPAR_CUT_EXPERT_COLUMN ? DPAR_CUT_EXPERT
+                            : cut == DPAR_CUT_EXPERT_ROW    ? DPAR_CUT_EXPERT_TENSOR
+                                                            : cut);
+    op->kernels = (int16_t)kernels;
+    op->copies = 1.0;
+    if (w->layers > 0) {
+        w->layer[w->layers - 1].ops = w->ops - w->layer[w->layers - 1].first;
+    }
+    return op;
+}
+
+/* [tokens, k] x [k, n]; its input is kept for the weight gradient. */
+static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
+{
+    dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
+    op->n = n;
+    op->k = k;
+    op->params = n * k + (biases ? n : 0.0);
+    op->save = k * w->element;
+    return op;
+}
+
+static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
+                                 double touch_back, double save)
+{
+    dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
+    op->touch = touch;
+    op->touch_back = touch_back;
+    op->save = save;
+    return op;
+}
+
+/* What the software does to the element-wise work of a layer. */
+typedef struct dpari_style {
+    double e;      /* bytes of an element */
+    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double passes; /* element-wise traffic over that of fused kernels */
+    int32_t fused; /* activation and its product in one kernel, rotary without copies */
+    int32_t drop;  /* dropout after attention and after each residual branch */
+    int32_t biases;
+    int32_t gated;
+    int32_t rms;
+} dpari_style;
+
+static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
+{
+    dpari_style s;
+    int eager = w->stack == DPAR_STACK_TORCH;
+    s.e = w->element;
+    s.norm = eager ? 6.0 : 0.0;
+    s.passes = eager ? 1.6 : 1.0;
+    s.fused = !eager;
+    s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
+    s.biases = m->biases > 0 ||
+               (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
+    s.gated = m->family == DPAR_FAMILY_LLAMA;
+    s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    return s;
+}
+
+static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
+{
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+    op->params = s->rms ? h : s->biases ? 2.0 * h : h;
+    op->keep = (int8_t)keep;
+}
+
+/* Residual addition, with dropout and bias where the model has them. */
+static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
+{
+    double mask = s->drop ? 1.0 : 0.0;
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
+                     (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+}
+
+/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them.
+ * Bytes an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax
+ * out), with dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products
+ * themselves read and write is priced with them. */
+static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
+                             double keys, double kept)
+{
+    double cells = heads * keys, e = s->e;
+    dpar_op *op = dpari_add_op(w, DPAR_OP_SCORES, DPAR_CUT_TENSOR, 6);
+    op->n = heads * width;
+    op->k = keys;
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->save = kept;
+    op = dpari_add_stream(
+        w, DPAR_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
+    op->keep = DPAR_KEEP_SELECTIVE;
+}
+
+/* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
+static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
+                                double keys, int causal, double kept)
+{
+    dpar_op *op;
+    if (w->attention == DPAR_ATTENTION_UNFUSED) {
+        dpari_add_scores(w, s, heads, width, keys, kept);
+        return;
+    }
+    op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
+    op->n = heads * width;
+    op->k = causal ? 0.5 * keys : keys;
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
+}
+
+/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. */
+static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
+                          int causal, int cross)
+{
+    double h = m->hidden, d = m->head_width, q = m->heads * d, kv = 2.0 * m->kv_heads * d;
+    double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases);
+    /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
+    dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
+                     s->gated && !s->fused ? s->e * (q + 0.5 * kv) : 0.0);
+    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal, s->e * (q + kv));
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
+    l->cp_kv_bytes += s->e * kv;
+    l->cp_qo_bytes += 2.0 * s->e * q;
+}
+
+/* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
+static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys)
+{
+    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
+    double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    if (m->q_lora > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
+        dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0);
+    } else {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0);
+    }
+    op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
+    op->save = 0.0; /* the same input as the query's */
+    dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
+    /* keys are assembled from their latent part and one rotary part: concatenated for each head */
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+                     2.0 * e * (2.0 * q + a * v), 0.0);
+    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
+    l->cp_kv_bytes += e * (q + a * v);
+    l->cp_qo_bytes += e * (q + a * v);
+}
+
+/* Norm, up (and gate), activation, down, residual. */
+static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
+{
+    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR,
+                          s->fused   ? 1
+                          : s->gated ? 2
+                                     : 2,
+                          e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
+                          e * (up + (s->gated && !s->fused ? f : 0.0)));
+    op->transient = e * up;
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases);
+    dpari_add_residual(w, s, h);
+    w->layer[w->layers - 1].tp_regions++;
+}
+
+/* Router, permutation, grouped products over the experts of a token, combination; shared experts
+ * beside them. */
+static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+{
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = 2.0 * f;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
+    op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
+    /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_COLUMN, up, h, 0);
+    op->kind = DPAR_OP_EXPERTS;
+    op->copies = t;
+    op->params = m->experts * up * h;
+    op->save = e * t * h;
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
+                          e * t * up);
+    op->transient = e * t * up;
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
+    op->kind = DPAR_OP_EXPERTS;
+    op->copies = t;
+    op->params = m->experts * f * h;
+    op->save = e * t * f;
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    if (m->shared_ffn > 0) {
+        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
+        op->save = 0.0;
+        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
+                         2.0 * e * m->shared_ffn);
+        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
+    }
+    dpari_add_residual(w, s, h);
+    l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
+    l->ep_bytes += e * t * h;
+}
+
+/* Token embedding, and learned positions where the model has them. */
+static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpari_style *s,
+                                double tokens, double positions)
+{
+    double h = m->hidden;
+    dpar_op *op;
+    dpar_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    if (l == NULL) {
+        return;
+    }
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op->params = (double)m->vocab * h;
+    op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
+                          (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
+    op->params = positions * h;
+    l->tp_regions = 1;
+}
+
+/* Final norm, logits, loss. Traffic of the loss, bytes a logit: fp32 copy, maximum, subtraction,
+ * exponential, sum and back: 30 + 14 unfused; 4 + 4 in one fused kernel. */
+static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_style *s,
+                           double tokens)
+{
+    double h = m->hidden, v = m->vocab;
+    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    dpar_op *op;
+    dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    if (l == NULL) {
+        return;
+    }
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
+    op->params = m->tied ? 0.0 : v * h;
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
+                          v * (fused ? 4.0 : 14.0), 0.0);
+    /* logits alive at once, bytes each: bf16 in place; bf16 and an fp32 copy; and its gradient */
+    op->transient = v * (w->stack == DPAR_STACK_CORE       ? 2.0
+                         : w->stack == DPAR_STACK_MEGATRON ? 4.0
+                         : w->stack == DPAR_STACK_COMPILED ? 6.0
+                                                           : 10.0);
+    l->tp_regions = 1;
+}
+
+static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double seq)
+{
+    dpari_style s = dpari_style_of(w, m);
+    int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
+    int32_t pass;
+    double keys = seq;
+    dpari_add_embedding(w, m, &s, seq,
+                        m->family == DPAR_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0);
+    for (pass = 0; pass < 2; pass++) {
+        if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
+                            s.e * m->hidden) == NULL) {
+            continue;
+        }
+        if (m->kv_lora > 0) {
+            dpari_add_mla(w, m, &s, keys);
+        } else {
+            dpari_add_mha(w, m, &s, keys, 1, 0);
+        }
+        if (pass) {
+            dpari_add_moe(w, m, &s);
+        } else {
+            dpari_add_mlp(w, m, &s, m->ffn);
+        }
+    }
+    dpari_add_head(w, m, &s, seq);
+}
+
+/* ViT and DiT: patches in, blocks that see every token, a light head. */
+static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
+{
+    dpari_style s = dpari_style_of(w, m);
+    double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
+    dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_op *op;
+    dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
+    l->tp_regions = 0;
+    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
+    dpari_add_mha(w, m, &s, tokens, 0, 0);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    if (m->family == DPAR_FAMILY_DIT) {
+        /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
+        op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        op->params = 6.0 * h * h + 6.0 * h;
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
+                    s.e * h);
+    dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
+}
+
+static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
+{
+    dpari_style s = dpari_style_of(w, m);
+    int32_t decoders = m->decoder_layers > 0 ? m->decoder_layers : m->layers;
+    dpari_add_embedding(w, m, &s, seq, 0.0);
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, seq, s.e * m->hidden);
+    dpari_add_mha(w, m, &s, seq, 0, 0);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * m->hidden);
+    dpari_add_mha(w, m, &s, seq, 1, 0);
+    dpari_add_mha(w, m, &s, seq, 0, 1);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    dpari_add_head(w, m, &s, seq);
+}
+
+/* A convolution with its norm and activation. taps = kernel area; grow = input pixels an output
+ * pixel (stride 2: 4). Kept: the input, and the norm's input (the activation is the next input). */
+static void dpari_add_conv(dpar_workload *w, double out, double in, double taps, double grow,
+                           int reach)
+{
+    double e = w->element;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
+    op->save_cut = DPAR_CUT_NONE;
+    op->n = out;
+    op->k = in * taps;
+    op->params = out * in * taps;
+    op->touch = e * in * grow;
+    op->touch_back = 2.0 * e * in * grow;
+    op->save = e * in * grow;
+    /* an eager framework keeps the norm's output too, which is the activation's input */
+    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+                          (w->stack == DPAR_STACK_TORCH ? 2.0 : 1.0) * e * out);
+    op->params = 2.0 * out;
+    op->transient = e * out;
+    if (reach > 0) {
+        l->reach_bytes += reach * in * e;
+        l->reach = (int32_t)dpari_most(l->reach, reach);
+        l->exchanges++;
+    }
+}
+
+/* Bottleneck ResNet: 3, 4, 6, 3 blocks (ResNet-50) scaled to m->layers blocks of 4 stages. */
+static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
+{
+    static const int8_t depth[4] = {3, 4, 6, 3};
+    double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
+    double width = m->hidden, in = m->hidden;
+    int32_t stage, part;
+    dpar_layer *l =
+        dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
+    l->shrink = 2;
+    dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
+    for (stage = 0; stage < 4; stage++) {
+        for (part = 0; part < 2; part++) {
+            double out = 4.0 * width, grow = part == 0 && stage > 0 ? 4.0 : 1.0;
+            l = dpari_add_layer(w, part ? "bottleneck" : "downsample", DPAR_LAYER_BLOCK,
+                                part ? depth[stage] - 1 : 1, cells, w->element * out);
+            l->shrink = 4 << stage;
+            dpari_add_conv(w, width, in, 1.0, grow, 0);
+            dpari_add_conv(w, width, width, 9.0, 1.0, 1);
+            dpari_add_conv(w, out, width, 1.0, 1.0, 0);
+            if (part == 0) {
+                dpari_add_conv(w, out, in, 1.0, grow, 0);
+            }
+            in = out;
+        }
+        width *= 2.0;
+        cells /= 4.0;
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * w->element);
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
+}
+
+static double dpari_level_width(const dpar_model *m, int32_t level)
+{
+    double c = m->hidden;
+    while (level-- > 0) {
+        c *= 2.0;
+    }
+    return c;
+}
+
+/* One half of a U-Net level: `blocks` pairs of convolutions; the first one changes the width. */
+static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
+                            double in)
+{
+    double c = dpari_level_width(m, level), shrink = dpari_level_width(m, level) / m->hidden;
+    double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
+    double taps = (double)m->kernel * m->kernel;
+    int32_t i, blocks = m->blocks_per_level;
+    dpar_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
+    if (l == NULL) {
+        return;
+    }
+    l->shrink = (int32_t)shrink;
+    for (i = 0; i < blocks; i++) {
+        dpari_add_conv(w, c, i == 0 ? in : c, taps, 1.0, m->kernel / 2);
+        dpari_add_conv(w, c, c, taps, 1.0, m->kernel / 2);
+    }
+}
+
+static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
+{
+    int32_t level;
+    double out = m->out_channels > 0 ? m->out_channels : m->channels;
+    for (level = 0; level < m->levels; level++) {
+        dpari_add_level(w, m, "encode", level,
+                        level == 0 ? m->channels : dpari_level_width(m, level - 1));
+    }
+    for (level = m->levels - 2; level >= 0; level--) {
+        /* the skip and the upsampled coarse level are concatenated */
+        dpari_add_level(w, m, "decode", level, 2.0 * dpari_level_width(m, level));
+        /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
+        dpari_add_conv(w, dpari_level_width(m, level), dpari_level_width(m, level + 1), 1.0, 0.25,
+                       0);
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
+                    out * w->element);
+    dpari_add_conv(w, out, m->hidden, 1.0, 1.0, 0);
+}
+
+/* An explicit stencil code: one layer, one pass over the cells a time step. */
+static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
+{
+    double e = w->element,
+           cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
+    op->keep = DPAR_KEEP_INPUT;
+    op->n = 0.5 * m->flops_per_cell;
+    op->k = 1.0;
+    l->reach = m->halo;
+    l->reach_bytes = (double)m->halo * m->fields * e;
+    l->exchanges = 1;
+}
+
+/* ---- from model to workload --------------------------------------------------------------- */
+
+static int dpari_is_transformer(int32_t family)
+{
+    return family <= DPAR_FAMILY_T5;
+}
+
+static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+{
+    if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a transformer needs layers, hidden and heads of at least 1: layers=#, "
+                         "hidden=#, heads=#",
+                         m->layers, m->hidden, m->heads, 0);
+    }
+    if (m->head_width < 1 && m->hidden % m->heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
+                         m->heads, m->hidden, 0, 0);
+    }
+    m->head_width = m->head_width > 0 ? m->head_width : m->hidden / m->heads;
+    m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
+    if (m->kv_heads > m->heads || m->heads % m->kv_heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
+                         m->heads, 0, 0);
+    }
+    if (m->ffn < 1) {
+        if (m->hidden > INT32_MAX / 4) {
+            return dpari_say(DPAR_E_RANGE, why, "hidden=# is too large", m->hidden, 0, 0, 0);
+        }
+        m->ffn = 4 * m->hidden;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
+{
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "image=#x# needs a patch of at least 1 that fits in it, and channels: "
+                             "patch=#, channels=#",
+                             m->image[0], m->image[1], m->patch, m->channels);
+        }
+        return DPAR_OK;
+    }
+    m->seq = seq > 0 ? seq : m->seq;
+    if (m->seq < 1 || m->vocab < 1) {
+        return dpari_say(DPAR_E_ARG, why, "seq and vocab must be at least 1: seq=#, vocab=#",
+                         m->seq, m->vocab, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+{
+    if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
+        return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
+                         0);
+    }
+    if (m->experts > 0 && m->expert_ffn < 1) {
+        m->expert_ffn = m->ffn;
+    }
+    if (m->dense_layers > m->layers) {
+        return dpari_say(DPAR_E_ARG, why, "dense_layers=# of layers=#", m->dense_layers, m->layers,
+                         0, 0);
+    }
+    if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
+                         m->kv_lora, m->qk_width, m->v_width, 0);
+    }
+    if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
+        return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
+{
+    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1;
+    m->kernel = m->kernel > 0 ? m->kernel : 3;
+    m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
+    if (m->family == DPAR_FAMILY_UNET) {
+        if (m->levels < 1 || m->levels > 8) {
+            return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
+        }
+        shrink = (int32_t)1 << (m->levels - 1);
+    }
+    if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a conv net needs hidden=#, channels=# of at least 1 and an image of at "
+                         "least # cells a side",
+                         m->hidden, m->channels, shrink, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
+{
+    int64_t cells = 1;
+    int32_t i;
+    for (i = 0; i < 3; i++) {
+        m->extent[i] = i < m->dims ? m->extent[i] : 1;
+        if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
+            return dpari_say(DPAR_E_ARG, why, "grid axis # has # cells", i, m->extent[i], 0, 0);
+        }
+    }
+    m->fields = m->fields > 0 ? m->fields : 1;
+    m->halo = m->halo > 0 ? m->halo : 1;
+    m->element = m->element > 0 ? m->element : 4;
+    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
+    }
+    if (m->dims > 0 && i == m->dims) {
+        return dpari_say(DPAR_E_ARG, why, "halo=# is wider than the grid: # x # x # cells", m->halo,
+                         m->extent[0], m->extent[1], m->extent[2]);
+    }
+    if (m->dims < 1 || m->dims > 3) {
+        return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
+    }
+    if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
+        !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
+        return dpari_say(DPAR_E_ARG, why, "flops and bytes a cell must be numbers of at least 0", 0,
+                         0, 0, 0);
+    }
+    if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
+        m->bytes_per_cell = 2.0 * m->fields * m->element;
+    }
+    if (m->flops_per_cell <= 0.0) { /* a multiply and an add a neighbour and field */
+        m->flops_per_cell = 2.0 * (2.0 * m->dims * m->halo + 1.0) * m->fields;
+    }
+    return DPAR_OK;
+}
+
+/* Fills in what follows from what was said; refuses what cannot be. */
+static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
+{
+    dpar_status st;
+    if (m->family < 0 || m->family >= DPAR_FAMILIES) {
+        return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
+    }
+    if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
+        return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
+    }
+    if (m->layers > 1000000 || m->decoder_layers > 1000000) {
+        return dpari_say(DPAR_E_RANGE, why, "layers=#, decoder_layers=#: at most 1000000",
+                         m->layers, m->decoder_layers, 0, 0);
+    }
+    if (m->family == DPAR_FAMILY_GRID) {
+        return dpari_model_grid(m, why);
+    }
+    m->element = m->element > 0 ? m->element : 2;
+    if (!dpari_is_transformer(m->family)) {
+        return dpari_model_convs(m, why);
+    }
+    st = dpari_model_widths(m, why);
+    if (st == DPAR_OK) {
+        st = dpari_model_tokens(m, seq, why);
+    }
+    return st == DPAR_OK ? dpari_model_experts(m, why) : st;
+}
+
+static double dpari_model_samples_tokens(const dpar_model *m)
+{
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        return (double)(m->image[0] / m->patch) * (m->image[1] / m->patch) +
+               (m->family == DPAR_FAMILY_VIT ? 1.0 : 0.0);
+    }
+    if (m->family == DPAR_FAMILY_GRID) {
+        return (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    }
+    if (m->family == DPAR_FAMILY_RESNET) {
+        return 1.0;
+    }
+    return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
+}
+
+static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+{
+    int gpt = m->family == DPAR_FAMILY_GPT;
+    int transformer = dpari_is_transformer(m->family);
+    dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
+    w->element = m->element;
+    w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->attention = m->attention > 0                         ? m->attention - 1
+                   : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
+                                                            : DPAR_ATTENTION_FLASH;
+    w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
+    w->tokens = dpari_model_samples_tokens(m);
+    w->hidden = m->hidden;
+    w->heads = transformer ? m->heads : 0;
+    w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
+    w->vocab = transformer ? m->vocab : 0;
+    w->experts = m->experts;
+    w->topk = m->topk;
+    w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
+    w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
+    w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
+    if (m->family == DPAR_FAMILY_GRID) {
+        w->dims = m->dims;
+        w->extent[0] = m->extent[0];
+        w->extent[1] = m->extent[1];
+        w->extent[2] = m->extent[2];
+    } else if (!transformer) {
+        w->dims = 2;
+        w->extent[0] = m->image[0];
+        w->extent[1] = m->image[1];
+        w->extent[2] = 1;
+    }
+}
+
+static void dpari_workload_totals(dpar_workload *w)
+{
+    int32_t i, k;
+    w->blocks = w->shard_units = 0;
+    w->params = w->model_flops_full = w->model_flops_causal = 0.0;
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        double plain = 0.0, attention = 0.0;
+        for (k = 0; k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
+            if (op->kind == DPAR_OP_ATTENTION) {
+                attention += w->causal ? 2.0 * f : f;
+            } else if (op->kind == DPAR_OP_SCORES) {
+                attention += f;
+            } else {
+                plain += f;
+            }
+        }
+        w->params += dpari_layer_params(w, i) * l->count;
+        w->model_flops_full += plain + attention;
+        w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
+        w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
+        w->shard_units += l->count;
+    }
+    if (w->trains) { /* backward: twice the forward */
+        w->model_flops_full *= 3.0;
+        w->model_flops_causal *= 3.0;
+    }
+}
+
+DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
+                                        dpar_why *why)
+{
+    dpar_model m = *model;
+    dpar_status st = dpari_model_complete(&m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(w, sizeof(*w));
+    dpari_workload_head(w, &m);
+    switch (m.family) {
+    case DPAR_FAMILY_GPT:
+    case DPAR_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
+    case DPAR_FAMILY_VIT:
+    case DPAR_FAMILY_DIT: dpari_build_vision(w, &m); break;
+    case DPAR_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
+    case DPAR_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
+    case DPAR_FAMILY_UNET: dpari_build_unet(w, &m); break;
+    default: dpari_build_grid(w, &m); break;
+    }
+    dpari_workload_totals(w);
+    return dpari_workload_check(w, why);
+}
+
+/* ==== cost/models.c ==== */
+
+/* ---- presets: the same text form that users write ------------------------------------------- */
+
+/* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
+ * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. A row may build
+ * on another one. MPT has biases and learned positions: the parameters of llm-foundry's benchmark
+ * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
+ * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
+ * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
+ * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths.
+ *
+ * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
+ * C99 promises 4095 characters of one. */
+static const char dpari_gpts[] =
+    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
+    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
+    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
+    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
+    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
+    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
+    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
+    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
+    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
+    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-174.6b\0gpt3-175b\0"
+    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
+    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "mt-nlg-530b\0gpt-529.6b\0"
+    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
+    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
+    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
+    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
+    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
+    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "gpt2\0gpt2-125m\0"
+    "gpt2-xl\0gpt2-1.5b\0"
+    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
+    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
+    "attention=flash1\0"
+    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
+    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
+    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
+    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
+    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
+    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
+    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
+    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+static const char dpari_others[] =
+    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
+    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
+    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
+    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
+    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
+    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
+    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-3.1-8b\0llama-3-8b\0"
+    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
+    "seq=8192,tied=1\0"
+    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
+    "tied=1\0"
+    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
+    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
+    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
+    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
+    "seq=4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
+    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
+    "seq=4096\0"
+    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
+    "vocab=151936,seq=4096,tied=1\0"
+    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
+    "vocab=151936,seq=4096\0"
+    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
+    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
+    "vocab=256000,seq=8192,tied=1\0"
+    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
+    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
+    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
+    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
+    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
+    "out_channels=16\0"
+    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
+    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
+    "tied=1\0"
+    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
+    "seq=131072\0"
+    "transformer-1b-128k\0transformer-1b\0"
+    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "stack=torch,element=4\0"
+    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "stack=torch\0"
+    "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
+    "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
+    "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
+
+static const char *dpari_behind(const char *text)
+{
+    return text + dpari_length(text) + 1;
+}
+
+/* The row behind `row`; of NULL the first; NULL behind the last. */
+static const char *dpari_preset_next(const char *row)
+{
+    row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
+    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+}
+
+DPAR_API const char *dpar_model_name(int32_t index)
+{
+    const char *row = index < 0 ? NULL : dpari_preset_next(NULL);
+    for (; row != NULL && index > 0; index--) {
+        row = dpari_preset_next(row);
+    }
+    return row;
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+/* The integer fields that a text form or a config may set: name and where. */
+enum {
+    DPARI_M_LAYERS,
+    DPARI_M_HIDDEN,
+    DPARI_M_HEADS,
+    DPARI_M_KV_HEADS,
+    DPARI_M_HEAD_WIDTH,
+    DPARI_M_FFN,
+    DPARI_M_VOCAB,
+    DPARI_M_SEQ,
+    DPARI_M_TIED,
+    DPARI_M_BIASES,
+    DPARI_M_ROTARY,
+    DPARI_M_EXPERTS,
+    DPARI_M_TOPK,
+    DPARI_M_EXPERT_FFN,
+    DPARI_M_SHARED_FFN,
+    DPARI_M_DENSE_LAYERS,
+    DPARI_M_Q_LORA,
+    DPARI_M_KV_LORA,
+    DPARI_M_ROPE_WIDTH,
+    DPARI_M_QK_WIDTH,
+    DPARI_M_V_WIDTH,
+    DPARI_M_DECODER_LAYERS,
+    DPARI_M_PATCH,
+    DPARI_M_CHANNELS,
+    DPARI_M_OUT_CHANNELS,
+    DPARI_M_LEVELS,
+    DPARI_M_BLOCKS,
+    DPARI_M_KERNEL,
+    DPARI_M_FIELDS,
+    DPARI_M_HALO,
+    DPARI_M_ELEMENT,
+    DPARI_M_INFERENCE,
+    DPARI_M_INTEGERS,
+    DPARI_M_CAPACITY = DPARI_M_INTEGERS,
+    DPARI_M_FLOPS,
+    DPARI_M_BYTES,
+    DPARI_M_IMAGE,
+    DPARI_M_ATTENTION,
+    DPARI_M_STACK,
+    DPARI_M_KEYS
+};
+
+static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
+                                                       "hidden",
+                                                       "heads",
+                                                       "kv_heads",
+                                                       "head_width",
+                                                       "ffn",
+                                                       "vocab",
+                                                       "seq",
+                                                       "tied",
+                                                       "biases",
+                                                       "rotary",
+                                                       "experts",
+                                                       "topk",
+                                                       "expert_ffn",
+                                                       "shared_ffn",
+                                                       "dense_layers",
+                                                       "q_lora",
+                                                       "kv_lora",
+                                                       "rope_width",
+                                                       "qk_width",
+                                                       "v_width",
+                                                       "decoder_layers",
+                                                       "patch",
+                                                       "channels",
+                                                       "out_channels",
+                                                       "levels",
+                                                       "blocks_per_level",
+                                                       "kernel",
+                                                       "fields",
+                                                       "halo",
+                                                       "element",
+                                                       "inference",
+                                                       "capacity",
+                                                       "flops_per_cell",
+                                                       "bytes_per_cell",
+                                                       "image",
+                                                       "attention",
+                                                       "stack"};
+
+static int32_t *dpari_model_field(dpar_model *m, int32_t key)
+{
+    switch (key) {
+    case DPARI_M_LAYERS: return &m->layers;
+    case DPARI_M_HIDDEN: return &m->hidden;
+    case DPARI_M_HEADS: return &m->heads;
+    case DPARI_M_KV_HEADS: return &m->kv_heads;
+    case DPARI_M_HEAD_WIDTH: return &m->head_width;
+    case DPARI_M_FFN: return &m->ffn;
+    case DPARI_M_VOCAB: return &m->vocab;
+    case DPARI_M_SEQ: return &m->seq;
+    case DPARI_M_TIED: return &m->tied;
+    case DPARI_M_BIASES: return &m->biases;
+    case DPARI_M_ROTARY: return &m->rotary;
+    case DPARI_M_EXPERTS: return &m->experts;
+    case DPARI_M_TOPK: return &m->topk;
+    case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
+    case DPARI_M_SHARED_FFN: return &m->shared_ffn;
+    case DPARI_M_DENSE_LAYERS: return &m->dense_layers;
+    case DPARI_M_Q_LORA: return &m->q_lora;
+    case DPARI_M_KV_LORA: return &m->kv_lora;
+    case DPARI_M_ROPE_WIDTH: return &m->rope_width;
+    case DPARI_M_QK_WIDTH: return &m->qk_width;
+    case DPARI_M_V_WIDTH: return &m->v_width;
+    case DPARI_M_DECODER_LAYERS: return &m->decoder_layers;
+    case DPARI_M_PATCH: return &m->patch;
+    case DPARI_M_CHANNELS: return &m->channels;
+    case DPARI_M_OUT_CHANNELS: return &m->out_channels;
+    case DPARI_M_LEVELS: return &m->levels;
+    case DPARI_M_BLOCKS: return &m->blocks_per_level;
+    case DPARI_M_KERNEL: return &m->kernel;
+    case DPARI_M_FIELDS: return &m->fields;
+    case DPARI_M_HALO: return &m->halo;
+    case DPARI_M_ELEMENT: return &m->element;
+    default: return &m->inference;
+    }
+}
+
+/* ---- words, and the nearest one ------------------------------------------------------------- */
+
+static const char *dpari_family_name(int32_t family)
+{
+    static const char name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
+                                                "t5",  "resnet", "unet", "grid"};
+    return name[family];
+}
+
+/* 6 for each edit that leads to a beginning of `name`, 1 for each letter of the rest: "gpt3" is
+ * near "gpt3-175b". */
+static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
+{
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
+}
+
+static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
+                                       const char *s, size_t n, const char *nearest)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, " '");
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, nearest);
+    dpari_text_char(&t, '\'');
+    return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
+}
+
+static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+}
+
+/* "'attention=slow': one of unfused, flash1, flash was expected" */
+static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
+                                      const char *(*name)(int32_t), int32_t names)
+{
+    char text[160];
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, text, sizeof(text));
+    dpari_text_char(&t, '\'');
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "': one of ");
+    for (i = 0; i < names; i++) {
+        dpar_text_put(&t, i > 0 ? ", " : "");
+        dpar_text_put(&t, name(i));
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+/* A whole number of at most `limit`, negative allowed, that is all of the slice. */
+static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
+{
+    int64_t v = 0;
+    size_t i = n > 0 && s[0] == '-';
+    if (i == n) {
+        return 0;
+    }
+    for (; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > INT64_MAX / 10 - 1) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    *value = s[0] == '-' ? -v : v;
+    return v <= limit;
+}
+
+/* "1440x720x100": how many extents, 0 when it is none. */
+static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int32_t most)
+{
+    int32_t k = 0;
+    while (n > 0 && k < most) {
+        size_t i = 0;
+        while (i < n && s[i] != 'x') {
+            i++;
+        }
+        if (!dpari_model_whole(s, i, INT32_MAX, &extent[k]) || extent[k] < 1 || i + 1 == n) {
+            return 0;
+        }
+        k++;
+        s += i < n ? i + 1 : i;
+        n -= i < n ? i + 1 : i;
+    }
+    return n == 0 ? k : 0;
+}
+
+/* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
+
+/* Widths and counts that no model has none of. */
+static int64_t dpari_model_least(int32_t key)
+{
+    return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
+           key == DPARI_M_HALO || key == DPARI_M_KERNEL || key == DPARI_M_LEVELS ||
+           key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
+}
+
+static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
+                                       size_t n, dpar_why *why)
+{
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
+    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
+    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
+        v *= kilo ? 1024 : 1;
+        if (v >= low && v <= high) {
+            *dpari_model_field(m, key) = (int32_t)v;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "'@': a whole number of # to # was expected", s,
+                          n < 60 ? n : 60, low, high, 0, 0);
+}
+
+/* The bound keeps sums over a grid finite. */
+static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
+                                    dpar_why *why)
+{
+    double v = 0.0;
+    double *field = key == DPARI_M_CAPACITY ? &m->capacity
+                    : key == DPARI_M_FLOPS  ? &m->flops_per_cell
+                                            : &m->bytes_per_cell;
+    if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
+        return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
+    }
+    if (key == DPARI_M_CAPACITY && v < 1.0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': the fullest expert holds at least the mean: 1 or more");
+    }
+    *field = v;
+    return DPAR_OK;
+}
+
+/* A name of a list, as its place + 1. */
+static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
+                                      const char *(*name)(int32_t), int32_t names, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < names; i++) {
+        if (dpari_spells(s + k, n - k, name(i))) {
+            *field = i + 1;
+            return DPAR_OK;
+        }
+    }
+    return dpari_model_one_of(s, n, why, name, names);
+}
+
+static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
+                                     dpar_why *why)
+{
+    int64_t side[2];
+    int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
+    if (sides == 0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': a side or height x width was expected, as 224 or 720x1440");
+    }
+    m->image[0] = (int32_t)side[0];
+    m->image[1] = (int32_t)side[sides - 1];
+    return DPAR_OK;
+}
+
+/* "key=value" */
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+                                       dpar_why *why)
+{
+    size_t k = 0;
+    int32_t key, best = 0;
+    while (k < n && s[k] != '=') {
+        k++;
+    }
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
+        if (dpari_model_unlike(s, k, dpari_model_key[key]) <
+            dpari_model_unlike(s, k, dpari_model_key[best])) {
+            best = key;
+        }
+    }
+    if (key == DPARI_M_KEYS) {
+        return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
+                                   dpari_model_key[best]);
+    }
+    if (k == n) {
+        return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
+    }
+    if (*seen >> key & 1u) {
+        return dpari_model_bad(s, n, why, "'@': given twice");
+    }
+    *seen |= (uint64_t)1 << key;
+    k++;
+    switch (key) {
+    case DPARI_M_CAPACITY:
+    case DPARI_M_FLOPS:
+    case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
+    case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
+    case DPARI_M_ATTENTION:
+        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
+                                  why);
+    case DPARI_M_STACK:
+        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    default: return dpari_model_integer(m, key, s, k, n, why);
+    }
+}
+
+/* Settings with commas between them; at least one. */
+static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    size_t at = 0;
+    uint64_t seen = 0;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && at <= n) {
+        size_t k = at;
+        while (k < n && s[k] != ',') {
+            k++;
+        }
+        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
+                    : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        at = k + 1;
+    }
+    return st;
+}
+
+/* "FAMILY:settings"; a grid begins with its extents. */
+static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
+                                      dpar_why *why)
+{
+    size_t at = colon + 1, k = at;
+    for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
+        if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
+            break;
+        }
+    }
+    if (m->family == DPAR_FAMILIES) {
+        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_FAMILIES);
+    }
+    if (m->family != DPAR_FAMILY_GRID) {
+        return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
+    }
+    while (k < n && s[k] != ',') {
+        k++;
+    }
+    m->extent[0] = m->extent[1] = m->extent[2] = 1;
+    m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
+    if (m->dims == 0) {
+        return dpari_model_bad(s + at, k - at, why,
+                               "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+    }
+    return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
+}
+
+static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    const char *row, *best = dpari_preset_next(NULL);
+    for (row = best; row != NULL; row = dpari_preset_next(row)) {
+        if (dpari_spells_any_case(s, n, row)) {
+            const char *text = dpari_behind(row);
+            dpar_status st = dpar_model_read(m, text, dpari_length(text), why);
+            dpari_copy_text(m->name, sizeof(m->name), row, 20);
+            return st;
+        }
+        best = dpari_model_unlike(s, n, row) < dpari_model_unlike(s, n, best) ? row : best;
+    }
+    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
+}
+
+DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
+{
+    dpar_model fresh;
+    dpar_status st;
+    dpari_zero(&fresh, sizeof(fresh));
+    st = dpari_model_named(&fresh, name, dpari_length(name), why);
+    if (st == DPAR_OK) {
+        *m = fresh;
+    }
+    return st;
+}
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+/* Members that are no field of their own, behind the fields; the last ones are true or false. */
+enum {
+    DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
+    DPARI_C_SIDE,                  /* of a square image */
+    DPARI_C_STEP,                  /* experts in every so manieth layer */
+    DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
+    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_FLAGS,
+    DPARI_C_TIED = DPARI_C_FLAGS,
+    DPARI_C_NO_BIAS,
+    DPARI_C_BIAS,
+    DPARI_C_ONE_KV, /* multi-query attention */
+    DPARI_C_NEW_DECODER,
+    DPARI_C_GATED, /* T5 v1.1 */
+    DPARI_C_KEYS
+};
+
+/* Members of transformers' config.json and what each one says; the first of a key is the name
+ * that a sentence about it begins with. table */
+static const struct {
+    char member[32];
+    int8_t key;
+} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
+                    {"n_layer", DPARI_M_LAYERS},
+                    {"num_layers", DPARI_M_LAYERS},
+                    {"n_layers", DPARI_M_LAYERS},
+                    {"hidden_size", DPARI_M_HIDDEN},
+                    {"n_embd", DPARI_M_HIDDEN},
+                    {"n_embed", DPARI_M_HIDDEN},
+                    {"d_model", DPARI_M_HIDDEN},
+                    {"num_attention_heads", DPARI_M_HEADS},
+                    {"n_head", DPARI_M_HEADS},
+                    {"num_heads", DPARI_M_HEADS},
+                    {"n_heads", DPARI_M_HEADS},
+                    {"num_key_value_heads", DPARI_M_KV_HEADS},
+                    {"head_dim", DPARI_M_HEAD_WIDTH},
+                    {"d_kv", DPARI_M_HEAD_WIDTH},
+                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
+                    {"intermediate_size", DPARI_M_FFN},
+                    {"n_inner", DPARI_M_FFN},
+                    {"d_ff", DPARI_M_FFN},
+                    {"ffn_dim", DPARI_M_FFN},
+                    {"ffn_hidden_size", DPARI_M_FFN},
+                    {"vocab_size", DPARI_M_VOCAB},
+                    {"max_position_embeddings", DPARI_M_SEQ},
+                    {"n_positions", DPARI_M_SEQ},
+                    {"max_seq_len", DPARI_M_SEQ},
+                    {"seq_length", DPARI_M_SEQ},
+                    {"num_local_experts", DPARI_M_EXPERTS},
+                    {"num_experts", DPARI_M_EXPERTS},
+                    {"n_routed_experts", DPARI_M_EXPERTS},
+                    {"num_experts_per_tok", DPARI_M_TOPK},
+                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
+                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
+                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
+                    {"q_lora_rank", DPARI_M_Q_LORA},
+                    {"kv_lora_rank", DPARI_M_KV_LORA},
+                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
+                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
+                    {"v_head_dim", DPARI_M_V_WIDTH},
+                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
+                    {"patch_size", DPARI_M_PATCH},
+                    {"num_channels", DPARI_M_CHANNELS},
+                    {"in_channels", DPARI_M_CHANNELS},
+                    {"out_channels", DPARI_M_OUT_CHANNELS},
+                    {"n_shared_experts", DPARI_C_SHARED},
+                    {"image_size", DPARI_C_SIDE},
+                    {"sample_size", DPARI_C_SIDE},
+                    {"moe_layer_freq", DPARI_C_STEP},
+                    {"decoder_sparse_step", DPARI_C_STEP},
+                    {"interleave_moe_layer_step", DPARI_C_STEP},
+                    {"num_kv_heads", DPARI_C_NEW_KV},
+                    {"expansion_ratio", DPARI_C_EXPANSION},
+                    {"tie_word_embeddings", DPARI_C_TIED},
+                    {"no_bias", DPARI_C_NO_BIAS},
+                    {"bias", DPARI_C_BIAS},
+                    {"multi_query", DPARI_C_ONE_KV},
+                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
+                    {"is_gated_act", DPARI_C_GATED}};
+
+enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
+
+/* What a model_type says without a member. */
+enum {
+    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
+    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
+    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
+    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
+    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+};
+
+/* model_type and the family that has its shapes. table */
+static const struct {
+    char name[24];
+    int8_t family, says;
+} dpari_config_type[] = {
+    {"llama", DPAR_FAMILY_LLAMA, 0},
+    {"mistral", DPAR_FAMILY_LLAMA, 0},
+    {"mixtral", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
+    {"phi3", DPAR_FAMILY_LLAMA, 0},
+    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
+    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
+    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"falcon", DPAR_FAMILY_GPT,
+     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
+    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
+    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
+    {"mt5", DPAR_FAMILY_T5, 0},
+    {"umt5", DPAR_FAMILY_T5, 0},
+    {"vit", DPAR_FAMILY_VIT, 0},
+    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+
+enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+
+/* What was read so far. */
+typedef struct dpari_config_state {
+    int32_t value[DPARI_C_KEYS]; /* -1: not said */
+    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
+    int32_t inside;              /* 1 inside text_config */
+    int32_t inner_type;
+    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
+    const char *type; /* model_type, or diffusers' _class_name */
+    size_t type_length;
+} dpari_config_state;
+
+static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
+                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
+}
+
+static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
+{
+    const char *key = item->key;
+    size_t n = item->key_length;
+    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
+        (c->inside || !c->inner_type)) {
+        c->type = item->string;
+        c->type_length = item->length;
+        c->inner_type = c->inside;
+    } else if (dpari_spells(key, n, "hidden_act")) {
+        c->gated = dpari_spells(item->string, item->length, "silu") ||
+                   dpari_spells(item->string, item->length, "swish") ||
+                   dpari_spells(item->string, item->length, "swiglu");
+    } else if (dpari_spells(key, n, "feed_forward_proj")) {
+        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    }
+    return DPAR_OK;
+}
+
+/* Reads one known member. */
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+                                      const dpari_json_item *item, dpar_why *why)
+{
+    int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
+    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+        return DPAR_OK;
+    }
+    if (key >= DPARI_C_FLAGS && !flag) {
+        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+    }
+    if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
+        /* of an image they may be lists, and do not matter to a language model */
+        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+                   ? DPAR_OK
+                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+    }
+    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
+                  item->number - (double)(int32_t)item->number > 0.0)) {
+        (void)dpari_config_bad(item, why,
+                               "config.json: '@' must be a whole number of 0 to 2147483647");
+        return DPAR_E_RANGE;
+    }
+    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
+    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    return DPAR_OK;
+}
+
+/* The language model of a multi-modal one: a member of the outermost object. */
+static int dpari_config_is_inner(const dpari_json_item *item)
+{
+    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
+           (dpari_spells(item->key, item->key_length, "text_config") ||
+            dpari_spells(item->key, item->key_length, "language_config") ||
+            dpari_spells(item->key, item->key_length, "llm_config"));
+}
+
+static int dpari_config_begins(const dpari_json_item *item, const char *with)
+{
+    size_t n = dpari_length(with);
+    return item->key_length >= n && dpari_spells(item->key, n, with);
+}
+
+static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
+                                       dpar_why *why)
+{
+    int32_t i;
+    if (item->depth == 1) {
+        c->inside = dpari_config_is_inner(item);
+        if (c->inside) {
+            return DPAR_OK;
+        }
+    }
+    if (item->key == NULL || item->depth != 1 + c->inside) {
+        return DPAR_OK;
+    }
+    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
+        dpari_config_begins(item, "linear_num_")) {
+        return dpari_config_bad(item, why,
+                                "config.json: '@': state-space and linear-attention layers are "
+                                "not modelled");
+    }
+    for (i = 0; i < DPARI_CONFIGS; i++) {
+        if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
+            return dpari_config_value(c, dpari_config[i].key, item, why);
+        }
+    }
+    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+}
+
+/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    int32_t i, found = 0;
+    dpar_text_init(&t, text, sizeof(text));
+    for (i = 0; i < DPARI_CONFIGS; i++) {
+        if (dpari_config[i].key == key) {
+            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
+            dpar_text_put(&t, dpari_config[i].member);
+            found++;
+        }
+    }
+    dpar_text_put(&t, found > 1 ? ")" : "");
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "config.json: @ is missing or 0 (not a transformer's config?)", text,
+                          sizeof(text), 0, 0, 0, 0);
+}
+
+static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+{
+    static const int8_t key[2][5] = {
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
+    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
+    for (i = 0; i < 5; i++) {
+        if (c->value[key[sees][i]] < 1) {
+            return dpari_config_missing(key[sees][i], why);
+        }
+    }
+    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "config.json: experts in one layer of # only are not modelled",
+                         c->value[DPARI_C_STEP], 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
+ * encoder or a state-space model does not) and silu (others may not be gated). */
+static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
+{
+    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
+        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
+            return DPAR_OK;
+        }
+    }
+    *row = 0;
+    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
+        return DPAR_OK;
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
+                          "describe the model as text",
+                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int32_t b)
+{
+    int64_t v = 0;
+    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+/* Widths that are products or choices of what was said. */
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
+        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    }
+    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
+        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    }
+    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
+        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    }
+    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
+        m->shared_ffn = m->ffn;
+    }
+    if (m->kv_lora > 0) { /* latent attention has widths of its own */
+        m->head_width = 0;
+        m->kv_heads = 0;
+    }
+    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
+        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
+                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
+                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
+                                                      : 0;
+    }
+}
+
+/* What was said, and what the architectures leave unsaid. */
+static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (c->value[key] >= 0) {
+            *dpari_model_field(m, key) = c->value[key];
+        }
+    }
+    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
+    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
+    if (c->value[DPARI_C_NO_BIAS] > 0 ||
+        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
+        m->biases = -1;
+    }
+    dpari_config_widths(m, c, says);
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
+        m->channels = m->channels > 0 ? m->channels : 3;
+    }
+    if (m->seq == 0) {
+        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    }
+    if (m->seq > 8192) {
+        m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
+    }
+    if (m->family == DPAR_FAMILY_GPT) {
+        m->stack = DPAR_STACK_TORCH + 1;
+    }
+}
+
+static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+{
+    dpar_model m;
+    int32_t row = 0;
+    dpar_status st = dpari_config_kind(c, &row, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&m, sizeof(m));
+    m.family = dpari_config_type[row].family;
+    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
+        c->value[DPARI_M_HIDDEN] =
+            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    }
+    st = dpari_config_needed(c, m.family, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (c->type_length > 0) {
+        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
+    } else {
+        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    }
+    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    *model = m;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
+                                      dpar_why *why)
+{
+    dpari_json j;
+    dpari_json_item item;
+    dpari_config_state c;
+    dpar_status st;
+    int32_t i;
+    dpari_zero(&c, sizeof(c));
+    for (i = 0; i < DPARI_C_KEYS; i++) {
+        c.value[i] = -1;
+    }
+    c.type = "";
+    json += dpari_text_mark(json, bytes, &bytes);
+    dpari_json_init(&j, json, bytes);
+    do {
+        st = dpari_json_next(&j, &item, why);
+        if (st == DPAR_OK) {
+            st = dpari_config_member(&c, &item, why);
+        }
+    } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
+    return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
+}
+
+/* ---- any of these texts --------------------------------------------------------------------- */
+
+/* Behind a byte order mark and blanks. */
+static int dpari_model_is_json(const char *text, size_t bytes)
+{
+    size_t n = bytes, i = 0;
+    text += dpari_text_mark(text, bytes, &n);
+    while (i < n && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n')) {
+        i++;
+    }
+    return i < n && (text[i] == '{' || text[i] == '[');
+}
+
+DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                     dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    size_t first = 0, colon = 0;
+    dpari_zero(&m, sizeof(m));
+    if (dpari_model_is_json(text, bytes)) {
+        return dpari_model_config(model, text, bytes, why);
+    }
+    while (first < bytes && text[first] != ',') {
+        first++;
+    }
+    while (colon < first && text[colon] != ':') {
+        colon++;
+    }
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
+                         0, 0, 0);
+    }
+    if (colon < first) {
+        st = dpari_model_family(&m, text, colon, bytes, why);
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+    } else {
+        st = dpari_model_named(&m, text, first, why);
+        if (st == DPAR_OK && first < bytes) {
+            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
+        }
+    }
+    if (st == DPAR_OK) {
+        *model = m;
+    }
+    return st;
+}
+
+/* ==== cost/strategy.c ==== */
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+DPARI_API const char *dpari_recompute_name(int32_t recompute)
+{
+    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
+    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+}
+
+DPARI_API const char *dpari_cp_name(int32_t cp_kind)
+{
+    static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
+    return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
+}
+
+DPAR_API const char *dpar_rule_name(int32_t rule)
+{
+    static const char name[DPAR_RULES][16] = {
+        "none", "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
+        "ep",   "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
+    return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
+}
+
+/* ---- recipes -------------------------------------------------------------------------------- */
+
+/* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. */
+static const struct {
+    char name[16];
+    float weight, gradient, master, moments, gathered, reduced;
+    int8_t compute;
+} dpari_recipe[] = {
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
+
+enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
+
+DPAR_API const char *dpar_recipe_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
+}
+
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_RECIPES; i++) {
+        if (dpari_same(name, dpari_recipe[i].name)) {
+            dpari_copy_text(r->name, sizeof(r->name), name, sizeof(r->name));
+            r->weight = (double)dpari_recipe[i].weight;
+            r->gradient = (double)dpari_recipe[i].gradient;
+            r->master = (double)dpari_recipe[i].master;
+            r->moments = (double)dpari_recipe[i].moments;
+            r->gathered = (double)dpari_recipe[i].gathered;
+            r->reduced = (double)dpari_recipe[i].reduced;
+            r->compute = dpari_recipe[i].compute;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+                          "bf16-moments, zero++",
+                          name, dpari_length(name), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+DPAR_API void dpar_strategy_init(dpar_strategy *s)
+{
+    dpari_zero(s, sizeof(*s));
+    s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
+    s->micro_batch = s->micro_batches = 1;
+    s->schedule = DPAR_1F1B;
+    s->overlap = DPAR_OVERLAP_DEFAULT;
+    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
+}
+
+static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
+                                                       "cp",          "cp_kind",
+                                                       "dp",          "shard",
+                                                       "zero",        "pp",
+                                                       "vp",          "schedule",
+                                                       "ep",          "etp",
+                                                       "micro_batch", "micro_batches",
+                                                       "recompute",   "recompute_layers",
+                                                       "offload",     "overlap",
+                                                       "tiles"};
+
+static int32_t dpari_field_find(const char *name, size_t n)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_FIELDS; i++) {
+        if (dpari_spells(name, n, dpari_field_name[i])) {
+            return i;
+        }
+    }
+    if (dpari_spells(name, n, "mbs")) {
+        return DPAR_FIELD_MICRO_BATCH;
+    }
+    return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
+}
+
+static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_TP: return &s->tp;
+    case DPAR_FIELD_SP: return &s->sp;
+    case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_DP: return &s->dp;
+    case DPAR_FIELD_SHARD: return &s->shard;
+    case DPAR_FIELD_ZERO: return &s->zero;
+    case DPAR_FIELD_PP: return &s->pp;
+    case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_EP: return &s->ep;
+    case DPAR_FIELD_ETP: return &s->etp;
+    case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
+    case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    default: return &s->recompute_layers;
+    }
+}
+
+/* A whole number 0 .. 2^31-1 that is all of the slice; -1 otherwise. */
+static int32_t dpari_read_count(const char *s, size_t n)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > INT32_MAX / 10) {
+            return -1;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
+}
+
+/* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
+static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
+{
+    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
+                                        {"optimizer", "weights", "activations", "nvme", "none"}};
+    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    int32_t bits = 0, i;
+    if (n == 0) {
+        return -1;
+    }
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        }
+        if (i == 5) {
+            return -1;
+        }
+        bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return bits;
+}
+
+/* "2x4" into tiles. */
+static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
+{
+    int32_t axis = 0;
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != 'x') {
+            k++;
+        }
+        if (axis == 3 || (tiles[axis] = dpari_read_count(s, k)) < 1) {
+            return -1;
+        }
+        axis++;
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return axis > 0 ? 0 : -1;
+}
+
+static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
+{
+    int32_t i;
+    for (i = 0; i < names; i++) {
+        if (dpari_spells(s, n, name(i))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Reads the value of one field; 0 when it is not of the field's kind. */
+static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
+{
+    int32_t *at;
+    switch (field) {
+    case DPAR_FIELD_CP_KIND:
+        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
+    case DPAR_FIELD_SCHEDULE:
+        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) >= 0;
+    case DPAR_FIELD_RECOMPUTE:
+        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
+    case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
+    }
+}
+
+/* What a field takes, behind "the value is not one that exists". */
+static const char *dpari_field_takes(int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_CP_KIND: return "'@': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_FIELD_SCHEDULE:
+        return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
+               "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
+    case DPAR_FIELD_RECOMPUTE:
+        return "'@': the value is not one that exists: none, selective, full";
+    case DPAR_FIELD_OFFLOAD:
+        return "'@': the value is not one that exists: none, or optimizer, weights, activations "
+               "and nvme with '+' between";
+    case DPAR_FIELD_OVERLAP:
+        return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
+               "between";
+    case DPAR_FIELD_TILES:
+        return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
+               "as 2x4";
+    default:
+        return "'@': the value is not one that exists: a whole number of 0 to 2147483647 was "
+               "expected";
+    }
+}
+
+DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
+                                        uint32_t *named, dpar_why *why)
+{
+    dpar_strategy s = *strategy;
+    uint32_t seen = 0;
+    size_t at = 0;
+    while (at < bytes) {
+        size_t name = at, eq, end;
+        int32_t field;
+        while (at < bytes && text[at] != '=' && text[at] != ',') {
+            at++;
+        }
+        eq = at;
+        while (at < bytes && text[at] != ',') {
+            at++;
+        }
+        end = at;
+        at += at < bytes;
+        field = dpari_field_find(text + name, eq - name);
+        if (field < 0 || eq == end) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "'@' is no strategy setting; known: tp sp cp cp_kind dp shard "
+                                  "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                                  "offload overlap tiles, each as name=value",
+                                  text + name, end - name, 0, 0, 0, 0);
+        }
+        if (seen >> field & 1u) {
+            return dpari_say_word(DPAR_E_PARSE, why, "'@': given twice", text + name, end - name, 0,
+                                  0, 0, 0);
+        }
+        if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
+            return dpari_say_word(DPAR_E_PARSE, why, dpari_field_takes(field), text + name,
+                                  end - name, 0, 0, 0, 0);
+        }
+        seen |= (uint32_t)1 << field;
+    }
+    if ((seen & ((uint32_t)1 << DPAR_FIELD_VP)) && s.vp > 1 &&
+        !(seen & ((uint32_t)1 << DPAR_FIELD_SCHEDULE)) && s.schedule == DPAR_1F1B) {
+        s.schedule = DPAR_INTERLEAVED;
+    }
+    *strategy = s;
+    if (named != NULL) {
+        *named = seen;
+    }
+    return DPAR_OK;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+{
+    dpari_text_char(t, ',');
+    dpar_text_put(t, name);
+    dpari_text_char(t, '=');
+    dpari_text_int(t, v);
+}
+
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+{
+    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
+                                        {"optimizer", "weights", "activations", "nvme"}};
+    int32_t i, n = 0;
+    dpar_text_put(t, name);
+    for (i = 0; i < 3 + offload; i++) {
+        if (bits >> i & 1) {
+            dpar_text_put(t, n++ > 0 ? "+" : "");
+            dpar_text_put(t, word[offload][i]);
+        }
+    }
+    dpar_text_put(t, n == 0 ? "none" : "");
+}
+
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+{
+    dpari_text_int(t, tiles[0]);
+    dpari_text_char(t, 'x');
+    dpari_text_int(t, tiles[1]);
+    if (tiles[2] > 1) {
+        dpari_text_char(t, 'x');
+        dpari_text_int(t, tiles[2]);
+    }
+}
+
+DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+{
+    dpar_text_put(t, "dp=");
+    dpari_text_int(t, s->dp);
+    if (s->shard > 0 && s->shard < s->dp) {
+        dpari_write_pair(t, "shard", s->shard);
+    }
+    dpari_write_pair(t, "zero", s->zero);
+    dpari_write_pair(t, "tp", s->tp);
+    if (s->tp > 1) {
+        dpari_write_pair(t, "sp", s->sp);
+    }
+    if (s->cp > 1) {
+        dpari_write_pair(t, "cp", s->cp);
+        dpar_text_put(t, ",cp_kind=");
+        dpar_text_put(t, dpari_cp_name(s->cp_kind));
+    }
+    dpari_write_pair(t, "pp", s->pp);
+    if (s->pp > 1) {
+        dpari_write_pair(t, "vp", s->vp);
+        dpar_text_put(t, ",schedule=");
+        dpar_text_put(t, dpar_order_name(s->schedule));
+    }
+    if (s->ep * s->etp > 1) {
+        dpari_write_pair(t, "ep", s->ep);
+        dpari_write_pair(t, "etp", s->etp);
+    }
+    if (s->tiles[0] * s->tiles[1] * s->tiles[2] > 1) {
+        dpar_text_put(t, ",tiles=");
+        dpari_write_tiles(t, s->tiles);
+    }
+    dpari_write_pair(t, "mbs", s->micro_batch);
+    dpari_write_pair(t, "m", s->micro_batches);
+    if (s->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(t, ",recompute=");
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
+    }
+    if (s->recompute_layers > 0) {
+        dpari_write_pair(t, "recompute_layers", s->recompute_layers);
+    }
+    if (s->offload != 0) {
+        dpari_write_bits(t, ",offload=", s->offload, 1);
+    }
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_write_bits(t, ",overlap=", s->overlap, 0);
+    }
+}
+
+/* ---- legality --------------------------------------------------------------------------------*/
+
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
+{
+    int64_t n = 1;
+    int32_t i, ok = s->tp > 0 && s->cp > 0 && s->dp > 0 && s->pp > 0;
+    ok = ok && dpari_mul(n, s->tp, &n) && dpari_mul(n, s->cp, &n) && n <= INT32_MAX;
+    ok = ok && dpari_mul(n, s->dp, &n) && n <= INT32_MAX && dpari_mul(n, s->pp, &n);
+    for (i = 0; i < 3; i++) {
+        ok = ok && n <= INT32_MAX && s->tiles[i] > 0 && dpari_mul(n, s->tiles[i], &n);
+    }
+    return ok && n <= INT32_MAX ? (int32_t)n : 0;
+}
+
+static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form,
+                                int64_t a, int64_t b, int64_t c)
+{
+    if (rule != NULL) {
+        *rule = which;
+    }
+    return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
+}
+
+static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+{
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
+                            s->dp);
+    }
+    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
+                            s->micro_batches, s->shard);
+    }
+    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 ||
+        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
+                            "name",
+                            s->zero, s->sp, 0);
+    }
+    return DPAR_OK;
+}
+
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+{
+    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
+           s->tiles[2];
+}
+
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t parts = (int64_t)s->tp * s->cp;
+    return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
+}
+
+static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                      dpar_why *why)
+{
+    if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
+                            s->tp, w->heads, 0);
+    }
+    if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+                            "tp=# and # key-value heads: neither divides the other", s->tp,
+                            w->kv_heads, 0);
+    }
+    if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide hidden=#", s->tp,
+                            w->hidden, 0);
+    }
+    if (s->sp && (s->tp == 1 || w->heads == 0)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sequence parallelism cuts what tensor parallelism leaves whole: it "
+                            "needs tp > 1 and a sequence (tp=#)",
+                            s->tp, 0, 0);
+    }
+    if (s->sp && !dpari_sequence_cuts(w, s)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
+                            (int64_t)w->tokens);
+    }
+    return DPAR_OK;
+}
+
+static int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_ZBV || schedule == DPAR_V_HALF || schedule == DPAR_V_MIN ||
+           schedule == DPAR_DUALPIPEV;
+}
+
+static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                        int32_t *rule, dpar_why *why)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "nothing is recomputed where nothing is trained", 0, 0, 0);
+    }
+    if (s->recompute_layers > 0 &&
+        (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "recompute_layers=# needs recompute=full and as many of the # layers",
+                            s->recompute_layers, w->blocks, 0);
+    }
+    if (s->pp > 1 && chunks > w->blocks) {
+        return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
+                            "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
+                            w->blocks);
+    }
+    if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
+                            "vp=2, V schedule",
+                            s->vp, s->pp, 0);
+    }
+    if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
+    }
+    if (s->schedule == DPAR_INTERLEAVED && s->pp > 1 &&
+        (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
+                            "rounds of at least pp=#",
+                            s->vp, s->micro_batches, s->pp);
+    }
+    if (s->pp > 1 && (s->schedule == DPAR_DUALPIPE || s->schedule == DPAR_DUALPIPEV) &&
+        (s->micro_batches < 2 * s->pp ||
+         (s->schedule == DPAR_DUALPIPE && (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
+                            s->micro_batches, s->pp, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t tokens = (int64_t)w->tokens;
+    if (s->cp > 1 && w->heads == 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=#: the model has no sequence", s->cp, 0,
+                            0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "2 cp = # does not divide # tokens",
+                            2 * (int64_t)s->cp, tokens, 0);
+    }
+    if (s->cp > 1 && tokens % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp, tokens,
+                            0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why,
+                            "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
+                            w->heads / s->tp, s->tp);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
+    if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=#, etp=#: the model has no experts", s->ep,
+                            s->etp, 0);
+    }
+    if (s->ep > 1 && w->experts % s->ep != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=# does not divide # experts", s->ep,
+                            w->experts, 0);
+    }
+    if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
+                            (int64_t)s->ep * s->etp, ranks, 0);
+    }
+    if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
+                            w->experts, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                     dpar_why *why)
+{
+    int32_t i, k;
+    if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
+                            s->tiles[0], s->tiles[1], s->tiles[2]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (s->tiles[i] > 1 && i >= w->dims) {
+            return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                "# tiles along axis #, but the model's grid has # axes",
+                                s->tiles[i], i, w->dims);
+        }
+        for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
+            int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
+            if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
+                return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                    "# tiles of # cells along an axis leave # where the grid is "
+                                    "coarsest: a tile must hold its neighbour's halo",
+                                    s->tiles[i], w->extent[i], cells);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    int64_t batch = 0;
+    if (s->shard > 0 && s->dp % s->shard != 0) {
+        return dpari_refuse(rule, DPAR_RULE_ZERO, why, "shard=# does not divide dp=#", s->shard,
+                            s->dp, 0);
+    }
+    if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large", s->dp,
+                            s->micro_batch, s->micro_batches);
+    }
+    if (global_batch > 0 && batch != global_batch) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why,
+                            "dp x mbs x m = # samples a step, the global batch is #", batch,
+                            global_batch, 0);
+    }
+    if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload needs the host's memory: give host=GB of the cluster", 0, 0,
+                            0);
+    }
+    if (s->offload < 0 || s->offload > 15 ||
+        ((s->offload & DPAR_OFFLOAD_NVME) &&
+         (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
+                            0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
+    dpar_status st = dpari_check_degrees(s, rule, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_tiles(w, s, rule, why);
+    }
+    if (st == DPAR_OK && ranks != gpus) {
+        st = ranks > 0 ? dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
+                                      ranks, gpus, 0)
+                       : dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
+                                      "cluster has # GPUs",
+                                      gpus, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_tensor(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_pipeline(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_context(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_experts(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_data(job, s, global_batch, rule, why);
+    }
+    if (st == DPAR_OK && rule != NULL) {
+        *rule = DPAR_RULE_NONE;
+    }
+    return st;
+}
+
+/* ==== cost/memory.c ==== */
+
+DPAR_API const char *dpar_memory_name(int32_t term)
+{
+    static const char name[DPAR_MEMS][16] = {
+        "weights", "gradients", "master",    "optimizer", "activations", "logits",       "gathered",
+        "buckets", "halo",      "transient", "comm",      "context",     "fragmentation"};
+    return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
+}
+
+DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+{
+    double n = d > 0 ? d : 1;
+    return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
+                     (r->master + r->moments) / (stage >= 1 ? n : 1.0));
+}
+
+/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
+ * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
+ * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
+ * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                 int32_t micro_batches)
+{
+    double p = pp, v = vp, r = rank, m = micro_batches, n;
+    if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
+        return 0.0;
+    }
+    switch (pp > 1 ? schedule : DPAR_1F1B) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST: return m;
+    case DPAR_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
+    case DPAR_ZB_H1:
+    case DPAR_ZBV: n = p; break;
+    case DPAR_ZB_2P: n = 2.0 * p; break;
+    case DPAR_V_HALF: n = (double)((pp + 2) / 2); break;
+    case DPAR_V_MIN: n = (double)((pp + 4) / 3); break;
+    case DPAR_DUALPIPE: n = p + 1.0; break;
+    case DPAR_DUALPIPEV: n = p + 0.5; break;
+    default: n = p - r; break;
+    }
+    return dpari_leastf(n, m);
+}
+
+/* ---- terms ---------------------------------------------------------------------------------- */
+
+/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
+ * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
+ * optimizer). */
+static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double d = dpari_zero_ranks(s);
+    double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
+    double dense = st->params, moe = st->expert_params;
+    double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
+    double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
+    double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
+    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
+    if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
+        held *= 2.0;
+        grads *= 2.0;
+        state *= s->zero >= 1 ? 1.0 : 2.0;
+    }
+    m->params = dense + moe;
+    m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
+    if (!job->work->trains) {
+        return;
+    }
+    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
+    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        m->host += m->term[DPAR_MEM_WEIGHTS];
+        m->term[DPAR_MEM_WEIGHTS] =
+            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
+    }
+}
+
+static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpar_memory *m)
+{
+    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
+        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
+                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
+        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
+        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+    }
+}
+
+/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
+ * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
+ * of an overlapped reduction. */
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double unit = st->largest;
+    if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
+        /* computed with in 16 bits at least, in however many they travel */
+        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+        m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+    } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+    }
+}
+
+static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    const dpar_workload *w = job->work;
+    double bytes = 0.0;
+    int32_t i, k, j;
+    for (i = 0; i < w->layers; i++) {
+        double cells = 0.0;
+        for (k = 0; k < w->dims; k++) {
+            double face = 1.0;
+            for (j = 0; j < w->dims; j++) {
+                face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
+            }
+            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+        }
+        bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
+    }
+    m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+}
+
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i, k;
+    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
+ * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
+ * peak of its own). */
+static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                              dpar_memory *m)
+{
+    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
+    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    if (s->pp > 1) { /* an activation received and a gradient to send */
+        block += 2.0 * st->boundary;
+    }
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_TRANSIENT] = block;
+}
+
+static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                               dpar_memory *m)
+{
+    int32_t i, ranks = dpar_strategy_ranks(s);
+    double sum = 0.0;
+    dpari_zero(m, sizeof(*m));
+    m->worst = st->rank;
+    dpari_memory_states(job, s, st, m);
+    dpari_memory_activations(job, s, st, m);
+    dpari_memory_buffers(job, s, st, m);
+    dpari_memory_halo(job, s, m);
+    dpari_memory_peak(job, s, st, m);
+    for (i = 0; i < DPAR_MEM_COMM; i++) {
+        sum += m->term[i];
+    }
+    m->allocated = sum;
+    m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+    m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
+        sum += m->term[i];
+    }
+    m->total = sum;
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+}
+
+DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stages *stages, dpar_memory *m)
+{
+    int32_t i;
+    double first = 0.0, last = 0.0;
+    dpari_zero(m, sizeof(*m));
+    for (i = 0; i < stages->n; i++) {
+        dpar_memory one;
+        dpari_memory_stage(job, s, &stages->of[i], &one);
+        first = i == 0 ? one.total : first;
+        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0 || one.total > m->total) {
+            *m = one;
+        }
+    }
+    m->first = first;
+    m->last = last;
+}
+
+DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                 dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stage(job, s, &layers, rank, &st);
+    dpari_memory_stage(job, s, &st, m);
+    m->first = m->last = m->total;
+}
+
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+           m->host * c->gpus_per_node <= c->host_bytes;
+}
+
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_memory(job, s, &stages, m);
+}
+
+/* ==== cost/traffic.c ==== */
+
+/* Layers of class i of all stages together, and how many of them run forward once more. */
+static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 double *layers, double *again)
+{
+    const dpar_workload *w = job->work;
+    int32_t rank, k;
+    *layers = *again = 0.0;
+    if (w->layer[i].kind != DPAR_LAYER_BLOCK) {
+        *layers = w->layer[i].count;
+        return;
+    }
+    for (rank = 0; rank < s->pp; rank++) {
+        double mine = dpari_stage_blocks(w, s, rank, i), all = 0.0;
+        for (k = 0; k < w->layers; k++) {
+            all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
+        }
+        *layers += mine;
+        *again += s->recompute_layers > 0 && all > s->recompute_layers
+                      ? mine * (s->recompute_layers / all)
+                      : mine;
+    }
+    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
+}
+
+/* What layers send in the micro-batches of a step. */
+static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
+                                    dpar_traffic *t)
+{
+    int32_t i, what, kind;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_tally tally;
+        double layers, again;
+        dpari_zero(&tally, sizeof(tally));
+        tally.ranks = ranks;
+        dpari_tally_layer(job, s, i, &tally);
+        dpari_traffic_layers(job, s, i, &layers, &again);
+        for (what = 0; what < DPAR_TRAFFICS; what++) {
+            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+                double back = job->work->trains ? tally.backward[what][kind] : 0.0;
+                t->bytes[what][kind] +=
+                    s->micro_batches *
+                    ((layers + again) * tally.forward[what][kind] + layers * back);
+            }
+        }
+    }
+}
+
+/* Sequence parallel ranks have gradients of their own tokens only for what is not cut: these are
+ * added up once a step. */
+static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double params = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers; i++) {
+        for (k = 0; k < w->layer[i].ops; k++) {
+            const dpar_op *op = &w->op[w->layer[i].first + k];
+            params += op->cut == DPAR_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+        }
+    }
+    if (s->sp && w->trains) {
+        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, s->tp, params * job->recipe.reduced,
+                        0.0, 1.0);
+    }
+}
+
+/* Weights of the first two and of the last two units that have any, experts' or the others'. */
+static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
+                                 int32_t step)
+{
+    double sum = 0.0, left = 2.0;
+    int32_t i;
+    for (i = step > 0 ? 0 : w->layers - 1; i >= 0 && i < w->layers; i += step) {
+        double each = experts ? layers->of[i].expert_params : layers->of[i].params;
+        double n = each > 0.0 ? dpari_leastf(left, w->layer[i].count) : 0.0;
+        sum += n * each;
+        left -= n;
+    }
+    return sum;
+}
+
+/* What ZeRO-3 need not gather again: the units at the turn from forward to backward, m times, and
+ * those at the turn back. */
+static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
+                                   const dpari_layers *layers, dpari_tally *t)
+{
+    double m = s->micro_batches, bytes = job->recipe.gathered;
+    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
+    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
+        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
+                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_ALL_GATHER, e ? en : n, here * bytes, 0.0, -1.0);
+    }
+}
+
+/* Neighbouring chunks on different ranks. */
+static double dpari_traffic_borders(const dpar_strategy *s)
+{
+    double n = 0.0;
+    int32_t rank, v;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    for (rank = 0; rank < s->pp; rank++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            int next_here = v + 1 < s->vp && dpari_chunk_of(s, rank, v + 1) == c + 1;
+            n += c + 1 < chunks && !next_here;
+        }
+    }
+    return n;
+}
+
+/* Messages of the micro-batches, and the gradient of a table that the first stage and the last
+ * share. */
+static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
+    int32_t i, tied = 0;
+    for (i = 0; i < w->layers; i++) {
+        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        tied |=
+            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
+    }
+    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
+                    ways * s->micro_batches * dpari_traffic_borders(s));
+    if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
+        t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
+            2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
+    }
+}
+
+DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    dpari_tally tally;
+    int32_t i, kind;
+    dpari_zero(t, sizeof(*t));
+    dpari_zero(&tally, sizeof(tally));
+    tally.ranks = (double)dpar_strategy_ranks(s) / s->pp;
+    dpari_price_layers(job, s, &layers);
+    dpari_traffic_of_layers(job, s, tally.ranks, t);
+    for (i = 0; i < s->pp; i++) {
+        dpari_price_stage(job, s, &layers, i, &st);
+        dpari_tally_data(job, s, &st, &tally);
+    }
+    dpari_traffic_of_turns(job, s, &layers, &tally);
+    dpari_traffic_of_norms(job, s, &tally);
+    dpari_traffic_of_pipeline(job, s, &layers, &tally);
+    for (i = 0; i < DPAR_TRAFFICS; i++) {
+        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+            t->bytes[i][kind] += tally.backward[i][kind];
+            t->total += t->bytes[i][kind];
+        }
+    }
+}
+
+/* ==== cost/step.c ==== */
+
+DPAR_API const char *dpar_time_name(int32_t term)
+{
+    static const char name[DPAR_TIMES][12] = {
+        "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
+        "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
+    return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
+}
+
+/* ---- data parallelism ----------------------------------------------------------------------- */
+
+typedef struct dpari_data {
+    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
+    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
+    double unit;              /* of them the first unit, which nothing hides */
+    double link_bytes, nic_bytes;
+    dpari_tally *tally;
+} dpari_data;
+
+static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                               double calls, double times, dpari_data *d)
+{
+    dpar_collective_cost c;
+    dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
+    dpar_collective_predict(job->cluster, g, kind, bytes / calls, &c);
+    d->link_bytes += c.link_bytes * calls * times;
+    d->nic_bytes += c.nic_bytes * calls * times;
+    return c.seconds * calls;
+}
+
+/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
+ * `stride` apart, in ZeRO groups of `shard`. */
+static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
+                          int32_t n, int32_t shard, int32_t stride, dpari_data *d)
+{
+    const dpar_recipe *r = &job->recipe;
+    dpar_group in, across;
+    double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
+    if (n <= 1 || params <= 0.0) {
+        return;
+    }
+    dpar_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
+    if (s->zero == 0) {
+        d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
+        return;
+    }
+    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+        dpar_group_init(&across, job->cluster, n / shard, stride * shard);
+        d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
+    }
+    if (shard <= 1) {
+        return;
+    }
+    if (s->zero == 3) {
+        t = dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, units, 2.0 * m, d);
+        d->forward += t;
+        d->backward += t + dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, units, m, d);
+        d->unit += t / units;
+        return;
+    }
+    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    if (s->zero == 2) {
+        d->backward += t;
+    } else {
+        d->after += t;
+    }
+    d->before += dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, 1.0, 1.0, d);
+}
+
+static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stage *st, dpari_tally *tally)
+{
+    dpari_data d;
+    int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    dpari_zero(&d, sizeof(d));
+    d.tally = tally;
+    if (!job->work->trains) {
+        return d;
+    }
+    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
+                  s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
+    en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
+    dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
+                  &d);
+    return d;
+}
+
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally)
+{
+    (void)dpari_data_time(job, s, st, tally);
+}
+
+/* What is left of communication t beside compute w; what is hidden still costs the compute. */
+static double dpari_exposed(double t, double w, double contention, double *hidden)
+{
+    double h = dpari_leastf(t, w);
+    *hidden += h;
+    return t - h + contention * h;
+}
+
+static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                            dpar_step *t)
+{
+    dpari_data d = dpari_data_time(job, s, st, NULL);
+    double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
+    double device = st->forward + st->backward + st->again;
+    /* what hides communication is the time that the compute takes, the host's waits too */
+    double stretch =
+        device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
+                     : 1.0;
+    double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
+        double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
+        e += m * dpari_exposed(gathers, forward, c, &hidden);
+        e += m * dpari_exposed(d.backward, backward, c, &hidden);
+        e += m * d.unit;
+        t->dp_hidden_s += m * hidden;
+        /* what a step does once hides in what the first and the last micro-batch have left */
+        forward = dpari_mostf(0.0, 0.9 * forward - gathers);
+        backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
+        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
+    } else {
+        e = d.before + d.after + m * (d.forward + d.backward);
+    }
+    t->term[DPAR_TIME_DP] = e;
+    t->link_bytes += d.link_bytes;
+    t->nic_bytes += d.nic_bytes;
+    t->dp_bytes = d.link_bytes + d.nic_bytes;
+}
+
+/* ---- optimizer and offload ------------------------------------------------------------------ */
+
+/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
+ * read and written, the weight written. */
+static double dpari_adam_bytes(const dpar_recipe *r)
+{
+    return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
+           (r->master > 0.0 ? r->weight : 2.0 * r->weight);
+}
+
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_step *t)
+{
+    const dpar_cluster *c = job->cluster;
+    const dpar_recipe *r = &job->recipe;
+    double d = s->zero >= 1 ? dpari_zero_ranks(s) : 1.0;
+    double experts =
+        s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
+                     : 1.0;
+    double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
+    if (!job->work->trains) {
+        return;
+    }
+    t->term[DPAR_TIME_OPTIMIZER] =
+        local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
+        t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
+    }
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+        moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
+    }
+    /* weights and activations travel while the device computes, over the same link */
+    moved =
+        (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
+        (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
+    moved *= 2.0 * s->micro_batches;
+    if (moved > 0.0) {
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.05 * moved / (0.8 * pcie),
+                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+    }
+}
+
+/* ---- pipeline ------------------------------------------------------------------------------- */
+
+/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
+ * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
+{
+    switch (schedule) {
+    case DPAR_INTERLEAVED:
+    case DPAR_BREADTH_FIRST: return 1.0 / vp;
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which counts
+                        only where ranks step their optimizers one by one */
+        return w;
+    case DPAR_ZBV: return 1.0 / 6.0;
+    case DPAR_V_HALF: return 0.5;
+    case DPAR_V_MIN: return 0.67;
+    case DPAR_DUALPIPE: return 1.0 / 3.0;
+    case DPAR_DUALPIPEV: return 1.0 / 3.0;
+    default: return 1.0;
+    }
+}
+
+/* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
+ * backwards whatever the schedule, weight gradients apart; between them a straight line is assumed,
+ * not derived. */
+static double dpari_fill_short(const dpar_strategy *s, double share, double w)
+{
+    double full = s->pp, one = 0.5 * (1.0 + w);
+    if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
+        return share;
+    }
+    return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
+}
+
+static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
+                                 dpar_step *t, double times)
+{
+    dpar_collective_cost c;
+    dpar_group g;
+    dpar_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
+    g.nodes = g.per_node < g.size ? 2 : 1;
+    g.size = 2;
+    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t->link_bytes += c.link_bytes * times;
+    t->nic_bytes += c.nic_bytes * times;
+    return c.seconds;
+}
+
+/* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
+static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
+{
+    double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
+    double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int32_t flying = dpari_overlap_of(job, s);
+    t->largest_stage_s = slow->total;
+    t->mean_stage_s = mean;
+    t->term[DPAR_TIME_IMBALANCE] += m * (slow->total - mean);
+    if (s->pp == 1) {
+        return;
+    }
+    fill = (stages->sum_total - mean) *
+           dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
+    if (looped && job->work->blocks > 0) { /* filled with the first round's chunks, the longest */
+        int64_t blocks = job->work->blocks, chunks = (int64_t)s->pp * s->vp;
+        int64_t first = blocks / chunks * s->pp + dpari_least(blocks % chunks, s->pp);
+        fill *= v * (double)first / (double)blocks;
+    }
+    if (looped && m < p) { /* every chunk waits for a whole round of ranks */
+        fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
+    }
+    ways = job->work->trains ? 2.0 : 1.0;
+    send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
+    t->term[DPAR_TIME_BUBBLE] = fill;
+    t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    if ((s->schedule == DPAR_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((s->schedule == DPAR_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+        t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
+    }
+    t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+}
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *all = &stages->whole;
+    double k = (double)s->micro_batches / s->pp;
+    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
+                    all->halo; /* what total has beyond it is the host's floor */
+    t->term[DPAR_TIME_FORWARD] = k * all->forward;
+    t->term[DPAR_TIME_BACKWARD] = k * all->backward;
+    t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
+    t->term[DPAR_TIME_TP] = k * all->tp;
+    t->term[DPAR_TIME_CP] = k * all->cp;
+    t->term[DPAR_TIME_EP] = k * all->ep;
+    t->term[DPAR_TIME_HALO] = k * all->halo;
+    t->term[DPAR_TIME_HOST] = k * (all->total - device);
+    t->link_bytes = k * all->link_bytes;
+    t->nic_bytes = k * all->nic_bytes;
+}
+
+/* Forward FLOP of a layer and sample that run once more, attention counted in full: all of them, or
+ * with SELECTIVE those of the scores. */
+static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        const dpar_op *op = &w->op[l->first + i];
+        double f = 2.0 * op->n * op->k * op->copies * l->tokens;
+        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
+            sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        }
+    }
+    return sum;
+}
+
+static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
+                             const dpari_stages *stages, dpar_step *t)
+{
+    const dpar_workload *w = job->work;
+    double gpus = dpar_strategy_ranks(s), again = 0.0;
+    double peak = dpari_matrix_peak(&job->cluster->gpu, job->recipe.compute, w->element);
+    t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
+    t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
+    t->model_flops = t->samples * w->model_flops_full;
+    t->model_flops_causal = t->samples * w->model_flops_causal;
+    if (s->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
+        double share = s->recompute_layers > 0
+                           ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
+                           : 1.0;
+        int32_t i;
+        for (i = 0; i < w->layers; i++) {
+            again += w->layer[i].kind == DPAR_LAYER_BLOCK
+                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
+                         : 0.0;
+        }
+    }
+    t->hardware_flops = t->model_flops + t->samples * again;
+    t->mfu = t->model_flops / (t->total * gpus * peak);
+    t->mfu_causal = t->model_flops_causal / (t->total * gpus * peak);
+    t->hfu = t->hardware_flops / (t->total * gpus * peak);
+    t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
+}
+
+DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *slow = &stages->of[0];
+    const double *cal = job->cluster->cal.value;
+    double compute;
+    int32_t i;
+    dpari_zero(t, sizeof(*t));
+    for (i = 1; i < stages->n; i++) {
+        slow = stages->of[i].total > slow->total ? &stages->of[i] : slow;
+    }
+    dpari_step_terms(s, stages, t);
+    dpari_step_pipeline(job, s, stages, slow, t);
+    dpari_step_data(job, s, slow, t);
+    dpari_step_optimizer(job, s, slow, t);
+    compute =
+        t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
+    /* all who sum their gradients wait for the last of them */
+    t->term[DPAR_TIME_IMBALANCE] +=
+        cal[DPAR_CAL_SKEW] * compute *
+        dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
+    t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        t->total += t->term[i];
+    }
+    dpari_step_rates(job, s, stages, t);
+}
+
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_step(job, s, &stages, t);
+}
+
+/* ==== cost/calibrate.c ==== */
+
+/* A share or a time: the range in which a constant still means something. */
+static double dpari_cal_clip(int32_t which, double v)
+{
+    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+    int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
+    double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
+    return dpari_leastf(1.0, dpari_mostf(low, v));
+}
+
+static double dpari_absolute(double x)
+{
+    return x < 0.0 ? -x : x;
+}
+
+/* |e|, rounded at the bottom over 2 %: a search along one constant at a time gets stuck in the
+ * kinks of the plain absolute value. */
+static double dpari_cal_rounded(double e)
+{
+    return dpari_sqrt(e * e + 4e-4) - 0.02;
+}
+
+/* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
+static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                              int relative)
+{
+    double sum = 0.0, weights = 0.0;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_cluster machine = *rows[i].cluster;
+        dpar_job job;
+        dpar_step t;
+        double ratio;
+        machine.cal = *cal;
+        job.work = rows[i].work;
+        job.cluster = &machine;
+        job.recipe = rows[i].recipe;
+        dpari_step_of(&job, &rows[i].strategy, &t);
+        ratio = t.total / rows[i].seconds;
+        weights += rows[i].weight;
+        sum +=
+            rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
+                                       : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453));
+    }
+    return sum / weights;
+}
+
+/* A factor e from where it began costs as much as 0.3 % of error: only rows that speak move it. */
+static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
+                             uint32_t which)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (which >> i & 1u) {
+            double x = dpari_log2(cal->value[i] / start->value[i]);
+            sum += x * x;
+        }
+    }
+    return 0.0015 * sum;
+}
+
+static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibration *start,
+                              const dpar_measurement *rows, int32_t n, uint32_t which)
+{
+    return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
+}
+
+/* Tries one constant up and down by `factor`; keeps what is better. */
+static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
+                         const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
+                         double factor, double *best)
+{
+    int32_t way;
+    for (way = 0; way < 2; way++) {
+        dpar_calibration next = *cal;
+        double score;
+        next.value[i] = dpari_cal_clip(i, way ? cal->value[i] / factor : cal->value[i] * factor);
+        score = dpari_cal_score(&next, start, rows, n, which);
+        if (score < *best - 1e-9) {
+            *best = score;
+            *cal = next;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Relative change that worsens the mean error by one standard error of it. */
+static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                           uint32_t which)
+{
+    double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        double bar = 0.005;
+        if (!(which >> i & 1u)) {
+            continue;
+        }
+        for (; bar < 1.0; bar *= 1.5) {
+            dpar_calibration up = *cal, down = *cal;
+            up.value[i] *= 1.0 + bar;
+            down.value[i] /= 1.0 + bar;
+            if (dpari_cal_error(&up, rows, n, 0) > worse &&
+                dpari_cal_error(&down, rows, n, 0) > worse) {
+                break;
+            }
+        }
+        cal->error[i] = dpari_leastf(1.0, bar);
+    }
+}
+
+DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+                                          int32_t n, uint32_t which, double *mean_error,
+                                          dpar_why *why)
+{
+    dpar_calibration fit = *cal;
+    double factor = 1.5, best;
+    int32_t i, moved;
+    which &= ((uint32_t)1 << DPAR_CALS) - 1u;
+    if (n < 1 || which == 0) {
+        return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
+                         (int64_t)which, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
+            return dpari_say(DPAR_E_ARG, why, "measurement #: time and weight must be positive", i,
+                             0, 0, 0);
+        }
+    }
+    for (i = 0; i < DPAR_CALS; i++) {
+        fit.value[i] = dpari_cal_clip(i, fit.value[i]);
+    }
+    best = dpari_cal_score(&fit, cal, rows, n, which);
+    while (factor > 1.004) {
+        moved = 0;
+        for (i = 0; i < DPAR_CALS; i++) {
+            moved |=
+                (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+        }
+        factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
+    }
+    dpari_cal_bars(&fit, rows, n, which);
+    fit.rows = n;
+    if (mean_error != NULL) {
+        *mean_error = dpari_cal_error(&fit, rows, n, 1);
+    }
+    *cal = fit;
+    return DPAR_OK;
+}
+
+/* ==== cost/price.c ==== */
+
+/* ---- one operation -------------------------------------------------------------------------- */
+
+/* What the pricing of a layer needs at every operation, computed once. */
+typedef struct dpari_rates {
+    double flop_s;      /* seconds a FLOP of a large matrix product */
+    double attention_s; /* seconds a FLOP of fused attention, forward */
+    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds an HBM byte */
+    double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
+    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double launch_s;
+    double accumulate; /* bytes to add one weight gradient to its sum: read and write */
+    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
+    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
+    const dpar_strategy *s;
+    const dpar_workload *w;
+} dpari_rates;
+
+/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
+ * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
+ * lie on (waves + c) with c about a third. */
+static const double dpari_wave_lost = 0.30;
+/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
+ */
+static const double dpari_conv_share = 0.60;
+/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+static const double dpari_grouped_share = 0.70;
+/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
+ * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
+ * about 0.6 of the later ones. */
+static const double dpari_attention_back = 2.4;
+static const double dpari_attention_lost = 1.5;
+static const double dpari_flash1_share = 0.62;
+/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+static const double dpari_scores_share = 0.62;
+
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+{
+    static const int8_t next[DPAR_FORMATS] = {DPAR_NO_TYPE, DPAR_F64,  DPAR_F32, DPAR_F32,
+                                              DPAR_TF32,    DPAR_BF16, DPAR_F8};
+    int32_t f = element == 8 ? DPAR_F64 : format;
+    while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
+        f = next[f];
+    }
+    return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
+}
+
+static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_gpu *g = &job->cluster->gpu;
+    const double *cal = job->cluster->cal.value;
+    double units = g->units > 0 ? g->units : 100.0, peak, bf16;
+    dpari_rates r;
+    dpari_zero(&r, sizeof(r));
+    peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
+    bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
+    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM]);
+    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION]);
+    if (job->work->attention == DPAR_ATTENTION_FLASH1) {
+        r.attention_s /= dpari_flash1_share;
+    }
+    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
+    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM]);
+    r.wave = units * 128.0 * 256.0;
+    r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    r.launch_s = cal[DPAR_CAL_LAUNCH_S];
+    r.accumulate = 2.0 * job->recipe.gradient;
+    r.sequence = s->sp ? s->tp : 1.0;
+    r.routed = s->etp / r.sequence;
+    r.s = s;
+    r.w = job->work;
+    return r;
+}
+
+/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
+ * tokens, unpadded) runs at about a third. */
+static const double dpari_unaligned_share = 0.33;
+
+static int dpari_unaligned(double width)
+{
+    double eighths = width * 0.125;
+    return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
+}
+
+/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
+ * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+static double dpari_split_sum(const dpari_rates *r, double outputs)
+{
+    return outputs < r->wave ? outputs / r->wave : 1.0;
+}
+
+/* [rows, k] x [k, n]. Rows of any number do: only the widths lie side by side in memory. */
+static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
+                            double share)
+{
+    double waves = rows * n / r->wave;
+    return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
+}
+
+/* How tensor or expert parallelism divides something. */
+static double dpari_cut(const dpari_rates *r, int32_t cut)
+{
+    switch (cut) {
+    case DPAR_CUT_SEQUENCE: return r->sequence;
+    case DPAR_CUT_COLUMN:
+    case DPAR_CUT_ROW:
+    case DPAR_CUT_TENSOR: return r->s->tp;
+    case DPAR_CUT_EXPERT: return 1.0 / r->routed;
+    case DPAR_CUT_EXPERT_COLUMN:
+    case DPAR_CUT_EXPERT_ROW:
+    case DPAR_CUT_EXPERT_TENSOR: return r->sequence;
+    default: return 1.0;
+    }
+}
+
+/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
+                                dpari_layer_price *p)
+{
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double lost = dpari_wave_lost; /* of the weight gradient */
+    if (op->cut == DPAR_CUT_COLUMN) {
+        n /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_ROW) {
+        k /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_EXPERT_COLUMN) {
+        n /= r->s->etp;
+    } else if (op->cut == DPAR_CUT_EXPERT_ROW) {
+        k /= r->s->etp;
+    } else if (op->cut == DPAR_CUT_SEQUENCE) {
+        rows /= r->sequence;
+    }
+    if (op->kind == DPAR_OP_EXPERTS) {
+        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
+         * as many rows as its etp group sent, the fullest expert `capacity` times more */
+        rows *= op->copies * r->w->capacity * r->routed;
+        share = dpari_grouped_share;
+    } else if (op->kind == DPAR_OP_CONV) {
+        share = dpari_conv_share;
+        lost *= dpari_split_sum(r, n * k);
+    }
+    wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
+    share = dpari_unaligned(k) ? wide : share;
+    p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
+    p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
+    /* the weight gradient is added into a wide accumulator: read and written once */
+    w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
+}
+
+static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
+                                  dpari_layer_price *p)
+{
+    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
+    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    double t;
+    if (op->kind == DPAR_OP_ATTENTION) {
+        t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
+        p->forward += t;
+        p->attention += t;
+        p->backward += dpari_attention_back * t;
+        return;
+    }
+    t = flops * r->flop_s / dpari_scores_share;
+    p->forward += t;
+    p->attention += t;
+    p->backward += 2.0 * t;
+    p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
+}
+
+static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
+                           dpari_layer_price *p)
+{
+    double cut = dpari_cut(r, op->cut), before = p->forward, save;
+    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES) {
+        dpari_price_attention(r, op, tokens, p);
+    } else if (op->kind != DPAR_OP_STREAM) {
+        dpari_price_product(r, op, tokens, p);
+    } else if (op->n > 0.0) {
+        p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
+                                  op->touch * tokens * r->byte_s) -
+                      op->touch * tokens * r->byte_s;
+    }
+    p->forward += op->touch * tokens / cut * r->byte_s;
+    p->backward += op->touch_back * tokens / cut * r->byte_s;
+    if (op->keep == DPAR_KEEP_SELECTIVE) {
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
+    }
+    p->host_forward += op->kernels * r->launch_s;
+    save = op->save * tokens / dpari_cut(r, op->save_cut);
+    p->kept[DPAR_RECOMPUTE_NONE] += save;
+    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
+    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
+    p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
+    if (op->cut >= DPAR_CUT_EXPERT) {
+        p->expert_params += op->params / (r->s->ep * r->s->etp);
+    } else if (op->cut == DPAR_CUT_ROW && op->params > op->n * op->k) {
+        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
+    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
+               op->cut == DPAR_CUT_TENSOR) {
+        p->params += op->params / r->s->tp;
+    } else {
+        p->params += op->params;
+    }
+}
+
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+{
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return s->overlap;
+    }
+    return job->work->stack == DPAR_STACK_MEGATRON ? DPAR_OVERLAP_TP
+           : job->work->stack == DPAR_STACK_CORE
+               ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP | DPAR_OVERLAP_TP
+               : DPAR_OVERLAP_DP;
+}
+
+/* ---- communication of a layer --------------------------------------------------------------- */
+
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward)
+{
+    double all;
+    if (t == NULL || n < 2) {
+        return;
+    }
+    all = kind == DPAR_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all *= kind == DPAR_ALL_REDUCE ? 2.0 : 1.0;
+    t->forward[what][kind] += all * forward;
+    t->backward[what][kind] += all * backward;
+}
+
+/* Seconds of one call; its bytes as often as it is made, forward and backward. */
+static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                          dpari_layer_price *p, double forward, double backward)
+{
+    dpar_collective_cost c;
+    dpar_collective_predict(job->cluster, g, kind, bytes, &c);
+    p->link_forward += c.link_bytes * forward;
+    p->nic_forward += c.nic_bytes * forward;
+    p->link_backward += c.link_bytes * backward;
+    p->nic_backward += c.nic_bytes * backward;
+    return c.seconds;
+}
+
+/* The same, told to the tally. */
+static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t what, int32_t kind,
+                               double bytes, dpari_layer_price *p, double forward, double backward)
+{
+    dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
+    return dpari_spend(job, g, kind, bytes, p, forward, backward);
+}
+
+/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
+ * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
+ * forward only. Head: backward only. */
+static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    dpar_group g;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    if (s->tp == 1 || l->tp_regions == 0) {
+        return;
+    }
+    dpar_group_init(&g, job->cluster, s->tp, 1);
+    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    p->host_forward += f * launch_s;
+    p->host_backward += b * launch_s;
+    if (!s->sp) {
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, bytes, p, f, b);
+        p->tp_forward = ag * f;
+        p->tp_backward = ag * b;
+    } else {
+        /* the embedding scatters forward and gathers backward, the head the other way round */
+        double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, bytes, p, gathers,
+                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_REDUCE_SCATTER, bytes, p, f, b);
+        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
+        p->tp_backward = b * (2.0 * ag + rs);
+    }
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, s->tp,
+                        tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
+    }
+    p->tp_again = p->tp_forward;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
+        /* the data gradient's reduction travels while the weight gradient is computed */
+        double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
+        p->tp_backward -= hidden * (1.0 - job->cluster->cal.value[DPAR_CAL_CONTENTION]);
+    }
+}
+
+static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
+    if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
+        return;
+    }
+    dpar_group_init(&g, job->cluster, s->cp, s->tp);
+    if (s->cp_kind == DPAR_CP_ULYSSES) {
+        /* the attention output is kept before and after its exchange */
+        p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
+        p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
+        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p,
+                                   4.0, 4.0);
+        p->cp_forward = t;
+        p->cp_backward = t;
+        return;
+    }
+    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
+    if (s->cp_kind == DPAR_CP_GATHER) {
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_ALL_GATHER, s->cp, kv * s->cp, 1.0, 2.0);
+        p->cp_forward = t;
+        p->cp_backward = 2.0 * t;
+    } else {
+        /* the ring passes blocks while it computes with the one before, and each of its steps reads
+         * and rewrites the partial output (half of qo, three passes) */
+        double merge = 1.5 * qo * (s->cp - 1.0) /
+                       (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
+                        2.0);
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
+        p->cp_backward =
+            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
+    }
+}
+
+/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
+ * the ranks of an expert and their outputs summed and scattered. */
+static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
+    if (l->ep_bytes <= 0.0) {
+        return;
+    }
+    if (s->ep > 1) {
+        dpar_group_init(&g, job->cluster, s->ep, s->etp);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
+                        4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
+        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    if (s->etp > 1) {
+        dpar_group_init(&g, job->cluster, s->etp, 1);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
+                              1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
+                              1.0);
+    }
+    p->ep_forward = t;
+    p->ep_backward = t;
+}
+
+/* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
+static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
+{
+    double cells = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->dims; i++) {
+        double face = 1.0;
+        for (k = 0; k < w->dims; k++) {
+            if (k != i) {
+                face *= (double)w->extent[k] / l->shrink / s->tiles[k];
+            }
+        }
+        cells += s->tiles[i] > 1 ? 2.0 * face : 0.0;
+    }
+    return cells;
+}
+
+static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                             dpari_layer_price *p)
+{
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double bytes, t;
+    dpar_group g;
+    dpar_collective_cost c;
+    if (tiles == 1 || l->exchanges == 0) {
+        return;
+    }
+    dpar_group_init(&g, job->cluster, tiles, s->tp);
+    bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
+    g.size = 2; /* neighbours, not the whole group */
+    if (g.nodes > 1) {
+        g.nodes = 2;
+        g.per_node = 1;
+    } else {
+        g.per_node = 2;
+    }
+    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t = c.seconds * l->exchanges;
+    p->halo_forward = t;
+    p->halo_backward = job->work->trains ? t : 0.0;
+    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_SEND_RECV, tiles, bytes, l->exchanges,
+                    l->exchanges);
+    p->link_forward += c.link_bytes * l->exchanges;
+    p->nic_forward += c.nic_bytes * l->exchanges;
+    p->link_backward += c.link_bytes * l->exchanges;
+    p->nic_backward += c.nic_bytes * l->exchanges;
+}
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
+                              dpari_tally *tally, dpari_layer_price *p)
+{
+    const dpar_workload *w = job->work;
+    const dpar_strategy *s = r->s;
+    const dpar_layer *l = &w->layer[i];
+    double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double tokens = l->tokens * s->micro_batch / parts;
+    int32_t k;
+    dpari_zero(p, sizeof(*p));
+    p->tally = tally;
+    for (k = 0; k < l->ops; k++) {
+        dpari_price_op(r, &w->op[l->first + k], tokens, p);
+    }
+    p->again[DPAR_RECOMPUTE_FULL] = p->forward;
+    p->host_backward = 2.0 * p->host_forward;
+    p->send = tokens * l->width_bytes;
+    dpari_price_tp(job, s, l, tokens, p);
+    dpari_price_cp(job, s, l, tokens, p);
+    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_halo(job, s, l, p);
+    if (!w->trains) {
+        p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
+        p->link_backward = p->nic_backward = 0.0;
+    }
+}
+
+DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_price_layer(job, &r, i, NULL, &out->of[i]);
+    }
+}
+
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    dpari_layer_price p;
+    dpari_price_layer(job, &r, i, tally, &p);
+}
+
+DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+{
+    const double bytes[6] = {r->weight,  r->gradient, r->master,
+                             r->moments, r->gathered, r->reduced};
+    int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
+    for (i = 0; i < 6; i++) {
+        fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
+    }
+    return fine ? DPAR_OK
+                : dpari_say(DPAR_E_ARG, why,
+                            "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
+                            "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
+                            DPAR_FORMATS - 1, r->compute, 0, 0);
+}
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+/* Blocks of class i inside [from, to) of the sequence of blocks. */
+static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
+{
+    int64_t start = 0, end;
+    int32_t k;
+    for (k = 0; k < i; k++) {
+        start += w->layer[k].kind == DPAR_LAYER_BLOCK ? w->layer[k].count : 0;
+    }
+    end = start + w->layer[i].count;
+    from = dpari_most(from, start);
+    to = dpari_least(to, end);
+    return to > from ? (double)(to - from) : 0.0;
+}
+
+/* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
+ * the logits, is never the longer one. */
+static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
+{
+    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+}
+
+/* Round the ranks, or there and back (V schedules). */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+{
+    int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
+                         s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
+    int64_t turn = (int64_t)v * s->pp;
+    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+}
+
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double n = 0.0;
+    int32_t v;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        n += dpari_blocks_within(w, i, dpari_chunk_start(w->blocks, chunks, c),
+                                 dpari_chunk_start(w->blocks, chunks, c + 1));
+    }
+    return n;
+}
+
+DPARI_API int dpari_ends_apart(const dpar_strategy *s)
+{
+    return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+}
+
+/* Adds `count` layers of a class to a stage. */
+static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                            double count, double again, double kept)
+{
+    st->forward += count * p->forward;
+    st->backward += count * p->backward;
+    st->again += count * again;
+    st->host += count * (p->host_forward + p->host_backward);
+    st->tp += count * (p->tp_forward + p->tp_backward + (again > 0.0 ? p->tp_again : 0.0));
+    st->cp += count * (p->cp_forward + p->cp_backward);
+    st->ep += count * (p->ep_forward + p->ep_backward);
+    st->halo += count * (p->halo_forward + p->halo_backward);
+    st->params += count * p->params;
+    st->expert_params += count * p->expert_params;
+    st->kept += count * kept;
+    st->link_bytes += count * (p->link_forward + p->link_backward);
+    st->nic_bytes += count * (p->nic_forward + p->nic_backward);
+    st->transient = dpari_mostf(st->transient, p->transient);
+    st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
+    st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
+}
+
+/* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
+static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                              double count, double full)
+{
+    int32_t mode = s->recompute;
+    if (mode != DPAR_RECOMPUTE_FULL) {
+        double again = p->again[mode];
+        dpari_stage_add(s, st, p, count, again, p->kept[mode]);
+        st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        return;
+    }
+    dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
+    st->host += full * p->host_forward;
+    st->link_bytes += full * p->link_forward;
+    st->nic_bytes += full * p->nic_forward;
+    st->ep += full * p->ep_forward;
+    st->cp += full * p->cp_forward;
+    st->halo += full * p->halo_forward;
+    dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    /* while one layer is recomputed all of its activations live again */
+    st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
+}
+
+static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int32_t i;
+    for (i = 0; i < w->layers; i++) {
+        const dpari_layer_price *p = &layers->of[i];
+        if (w->layer[i].kind != kind) {
+            continue;
+        }
+        if (kind == DPAR_LAYER_HEAD) {
+            dpari_layer_price head = *p;
+            st->logits += p->transient;
+            head.transient = 0.0;
+            dpari_stage_add(s, st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        } else {
+            dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        }
+        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
+         * is another rank's */
+        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
+            dpari_layer_params(w, i) < (double)w->vocab * w->hidden) {
+            st->params += (double)w->vocab * w->hidden / s->tp;
+        }
+    }
+}
+
+/* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
+ * device waits now and then. Under TP every rank waits for the one whose host is last, at each
+ * collective: more is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
+static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double share = s->tp > 1 ? 0.75 : 0.25;
+    double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
+    st->total = dpari_mostf(device + waits, st->host);
+}
+
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double share = 1.0;
+    int32_t i, v;
+    dpari_zero(st, sizeof(*st));
+    st->rank = rank;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
+                               dpari_chunk_start(w->blocks, chunks, c));
+    }
+    if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
+        share = s->recompute_layers / st->layers;
+    }
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        int64_t from = dpari_chunk_start(w->blocks, chunks, c);
+        int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
+        for (i = 0; i < w->layers; i++) {
+            double n =
+                w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
+            if (n > 0.0) {
+                dpari_stage_class(s, st, &layers->of[i], n, n * share);
+            }
+        }
+        if (c == 0) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, st);
+        }
+        if (c == chunks - 1) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
+        }
+    }
+    dpari_stage_total(s, st);
+}
+
+/* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
+static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp, start = 0;
+    int32_t i, v;
+    for (i = 0; i < w->layers; i++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
+                start >= dpari_chunk_start(w->blocks, chunks, c) &&
+                start <= dpari_chunk_start(w->blocks, chunks, c + 1)) {
+                return 1;
+            }
+        }
+        start += w->layer[i].kind == DPAR_LAYER_BLOCK ? w->layer[i].count : 0;
+    }
+    return 0;
+}
+
+static int32_t dpari_block_classes(const dpar_workload *w)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < w->layers; i++) {
+        n += w->layer[i].kind == DPAR_LAYER_BLOCK;
+    }
+    return n;
+}
+
+/* All ranks together: every layer once. */
+static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, dpari_stage *whole)
+{
+    const dpar_workload *w = job->work;
+    double per_rank = (double)w->blocks / s->pp, share = 1.0;
+    int32_t i;
+    dpari_zero(whole, sizeof(*whole));
+    if (s->recompute_layers > 0 && per_rank > s->recompute_layers) {
+        share = s->recompute_layers / per_rank;
+    }
+    for (i = 0; i < w->layers; i++) {
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            dpari_stage_class(s, whole, &layers->of[i], w->layer[i].count,
+                              w->layer[i].count * share);
+        }
+    }
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
+    dpari_stage_total(s, whole);
+}
+
+/* The ranks beside a mixed one too: they are the longest of the pure ones on their side. */
+static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
+           (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
+}
+
+/* Room for one more stage: where the list is full the quickest of the inner ones goes. */
+static dpari_stage *dpari_stage_place(dpari_stages *out)
+{
+    int32_t i, quick = 1;
+    if (out->n < DPARI_MAX_STAGES) {
+        return &out->of[out->n++];
+    }
+    for (i = 2; i < out->n; i++) {
+        quick = out->of[i].total < out->of[quick].total ? i : quick;
+    }
+    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+        out->of[i] = out->of[i + 1];
+    }
+    return &out->of[out->n - 1];
+}
+
+DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_layers *layers, dpari_stages *out)
+{
+    int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
+    out->n = 0;
+    for (rank = 0; rank <= last; rank++) {
+        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
+            dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
+        } else if (classes <= 1) {
+            rank = last - 1; /* all between are as rank 1, or shorter */
+        }
+    }
+    dpari_price_whole(job, s, layers, &out->whole);
+    out->sum_total = out->whole.total;
+    out->send = 0.0;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            out->send = dpari_mostf(out->send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part and the receivers gather it over the fast links */
+    out->send /= s->tp;
+}
+
+/* ==== cost/planner.c ==== */
+
+/* ---- one configuration ---------------------------------------------------------------------- */
+
+/* Tenths of a GB, rounded up. */
+static int64_t dpari_tenths(double bytes)
+{
+    return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
+}
+
+DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
+                                     int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                     dpar_why *why)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = st == DPAR_OK ? dpari_cluster_check(job->cluster, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    plan->strategy = *s;
+    dpari_price_memory(job, s, &stages, &plan->memory);
+    dpari_price_step(job, s, &stages, &plan->step);
+    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    if (plan->fits) {
+        return DPAR_OK;
+    }
+    if (rule != NULL) {
+        *rule = DPAR_RULE_MEMORY;
+    }
+    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
+                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+}
+
+/* ---- the axes of the walk ------------------------------------------------------------------- */
+
+/* Outer options, one price of the layers each: an odometer over lists of values. */
+enum {
+    DPARI_AXIS_TILES_0,
+    DPARI_AXIS_TILES_1,
+    DPARI_AXIS_TILES_2,
+    DPARI_AXIS_TP,
+    DPARI_AXIS_SP,
+    DPARI_AXIS_CP,
+    DPARI_AXIS_CP_KIND,
+    DPARI_AXIS_EP,
+    DPARI_AXIS_ETP,
+    DPARI_AXIS_OVERLAP_TP,
+    DPARI_AXIS_MICRO_BATCH,
+    DPARI_AXES
+};
+
+/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
+ * under which configurations are being counted out (0: they are priced). */
+enum {
+    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
+    DPARI_POSITION = 2 * DPARI_AXES,
+    DPARI_TOTAL,
+    DPARI_NEAREST_BYTES,
+    DPARI_OUT_RULE,
+    DPARI_PRICED /* are the layers of this position? */
+};
+
+static int dpari_fixed(const dpar_search *q, int32_t field)
+{
+    return (q->fixed_fields >> field & 1u) != 0;
+}
+
+/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+static int32_t dpari_divisor(int32_t n, int32_t index)
+{
+    int32_t d, lower = 0;
+    for (d = 1; d <= n / d; d++) {
+        if (n % d == 0 && lower++ == index) {
+            return d;
+        }
+    }
+    index -= lower;
+    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+        if (n % d == 0 && d != n / d && index-- == 0) {
+            return n / d;
+        }
+    }
+    return 0;
+}
+
+static int32_t dpari_power(int32_t index, int64_t limit)
+{
+    return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
+}
+
+static int32_t dpari_up_to(int32_t value, int64_t limit)
+{
+    return value <= limit ? value : 0;
+}
+
+/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+{
+    if (q->space != DPAR_SPACE_WHOLE) {
+        return dpari_power(index, 64);
+    }
+    return q->global_batch < 1 || q->global_batch > INT32_MAX
+               ? dpari_power(index, 512)
+               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+}
+
+/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
+ * the rule can be counted; values that mean nothing for this job are not. */
+static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+{
+    const dpar_workload *w = p->job.work;
+    const dpar_search *q = &p->search;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
+    switch (axis) {
+    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_1:
+    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TP:
+        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
+                            : once;
+    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
+    case DPARI_AXIS_CP:
+        if (!sequence) {
+            return once;
+        }
+        if (whole) {
+            return dpari_up_to(dpari_divisor(q->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+        }
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(q, index);
+    }
+}
+
+static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+{
+    int32_t n = 0;
+    while (dpari_axis_value(p, axis, n) > 0) {
+        n++;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
+ * the axis whose tiles are longest. */
+static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+{
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    while (parts > 1) {
+        int32_t i, best = 0, rest = parts, prime = 2, d;
+        for (d = 2; d <= rest / d; d++) {
+            while (rest % d == 0 && rest > d) {
+                rest /= d;
+            }
+        }
+        prime = rest;
+        for (i = 1; i < w->dims; i++) {
+            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
+                best = i;
+            }
+        }
+        tiles[best] *= prime;
+        parts /= prime;
+    }
+}
+
+static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+{
+    int32_t i;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(
+            p->job.work,
+            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
+            s->tiles);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] =
+            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
+    }
+}
+
+/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
+{
+    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
+                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
+                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
+                                   DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
+                                   DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
+    const dpar_search *q = &p->search;
+    const dpar_strategy *f = &q->fixed;
+    const int64_t *at = p->state;
+    int32_t i;
+    for (i = 0; i < 8; i++) {
+        if (dpari_fixed(q, field[i]) &&
+            (at[axis[i]] > 0 ||
+             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
+            return 0;
+        }
+    }
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+        s->tiles[i] = f->tiles[i];
+    }
+    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    return 1;
+}
+
+/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const int64_t *at = p->state;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE;
+    dpar_strategy_init(s);
+    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
+    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (p->job.work->dims > 0) {
+        dpari_walk_tiles(p, s);
+    }
+    if (!dpari_walk_fixed(p, s)) {
+        return 0;
+    }
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
+    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
+    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+        s->overlap = q->fixed.overlap;
+    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    }
+    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
+             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
+             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+}
+
+/* ---- keeping the best ----------------------------------------------------------------------- */
+
+/* Is a better than b? Samples a second; then less memory; then what was found first. */
+static int dpari_better(const dpar_plan *a, const dpar_plan *b)
+{
+    double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
+    if (x > y * (1.0 + 1e-12) || y > x * (1.0 + 1e-12)) {
+        return x > y;
+    }
+    return a->memory.total < b->memory.total * (1.0 - 1e-12);
+}
+
+static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
+{
+    int32_t i;
+    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+        return;
+    }
+    if (p->tops < p->top_room) {
+        p->tops++;
+    }
+    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
+        p->top[i] = p->top[i - 1];
+    }
+    p->top[i] = *plan;
+}
+
+/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
+static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
+{
+    double rate = plan->step.samples / plan->step.total;
+    int32_t i, k = 0;
+    if (p->front_room < 2) {
+        return;
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
+            return;
+        }
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
+            p->front[k++] = *f;
+        }
+    }
+    p->fronts = k;
+    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
+        int32_t drop = 1;
+        double best = -1.0;
+        for (i = 1; i + 1 < p->fronts; i++) {
+            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
+            if (best < 0.0 || gap < best) {
+                best = gap;
+                drop = i;
+            }
+        }
+        for (i = drop; i + 1 < p->fronts; i++) {
+            p->front[i] = p->front[i + 1];
+        }
+        p->fronts--;
+    }
+    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+        p->front[i] = p->front[i - 1];
+    }
+    p->front[i] = *plan;
+}
+
+/* ---- the inner walk ------------------------------------------------------------------------- */
+
+static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
+{
+    return !dpari_fixed(q, field) || value == fixed;
+}
+
+static double dpari_limit(const dpar_planner *p)
+{
+    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+}
+
+/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
+ * every micro-batch. */
+static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+{
+    const dpar_search *q = &p->search;
+    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+        return zero == q->fixed.zero;
+    }
+    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
+                     !p->job.work->trains)) {
+        return 0;
+    }
+    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
+}
+
+/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+{
+    const dpar_search *q = &p->search;
+    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int64_t in_node = p->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+    }
+    if (k == 0) {
+        return s->dp;
+    }
+    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
+                                                                                 : 0;
+}
+
+static int32_t dpari_walk_offloads(const dpar_planner *p)
+{
+    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
+                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
+               : 1;
+}
+
+/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+{
+    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                     ? k
+                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+}
+
+/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+{
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        return 1;
+    }
+    return s->pp > 1 ? 4 : 2;
+}
+
+/* How many configurations the data level holds. */
+static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+{
+    dpar_strategy s = *outer;
+    int64_t n = 0;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (dpari_walk_zero(p, &s, s.zero)) {
+            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        }
+    }
+    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+}
+
+/* Counts configurations out, by the rule that cut them. */
+static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+{
+    p->rejected[rule] += n;
+    p->walked += n;
+}
+
+/* What does not fit, and what came nearest. */
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+{
+    double limit = dpari_limit(p), bytes = m->upper;
+    int64_t mb;
+    if (bytes <= limit) { /* the host is what is too small */
+        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+    }
+    mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
+    p->rejected[DPAR_RULE_MEMORY]++;
+    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
+        p->state[DPARI_NEAREST_BYTES] = mb;
+    }
+}
+
+/* Prices what differs in overlap only: the memory once, the time of each. */
+static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+                             const dpari_stages *stages)
+{
+    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
+    dpar_plan plan;
+    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    plan.strategy = *outer;
+    dpari_price_memory(&p->job, outer, stages, &plan.memory);
+    plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
+    for (overlap = 0; overlap < overlaps; overlap++) {
+        if (overlaps > 1) {
+            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
+                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
+        }
+        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
+        p->evaluated++;
+        p->walked++;
+        if (plan.fits) {
+            dpari_keep_top(p, &plan);
+            dpari_keep_front(p, &plan);
+        } else {
+            dpari_walk_too_big(p, &plan.memory);
+        }
+    }
+}
+
+/* ZeRO stage, offload, shard group. */
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
+{
+    dpar_strategy s = *outer;
+    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (!dpari_walk_zero(p, &s, s.zero)) {
+            continue;
+        }
+        for (offload = 0; offload < offloads; offload++) {
+            s.offload = dpari_walk_offload(p, offload);
+            for (k = 0; k < 2; k++) {
+                s.shard = dpari_walk_shard(p, &s, k);
+                if (s.shard > 0 && s.dp % s.shard != 0) {
+                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                } else if (s.shard > 0) {
+                    dpari_walk_price(p, &s, stages);
+                }
+            }
+        }
+    }
+}
+
+/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
+static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
+{
+    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
+    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
+        int64_t m = p->search.fixed.micro_batches;
+        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
+                                                                                        : 0;
+    }
+    if (batch == 0) {
+        return 4 * s->pp;
+    }
+    return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
+}
+
+/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
+ * slower than all that are kept, nothing of the data level can be among them. Not in the whole
+ * space, and not when a front is wanted: there everything is priced. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
+                               const dpari_stages *stages)
+{
+    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
+    const dpar_plan *worst;
+    int32_t i;
+    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
+        p->tops < p->top_room) {
+        return 0;
+    }
+    worst = &p->top[p->tops - 1];
+    for (i = 0; i < stages->n; i++) {
+        slow = dpari_mostf(slow, stages->of[i].total);
+    }
+    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+}
+
+/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
+
+static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+{
+    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
+    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+        dpari_price_layers(&p->job, s, layers);
+        p->state[DPARI_PRICED] = 1;
+    }
+    return layers;
+}
+
+/* The stages of one recomputation, priced; then the data level. */
+static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+{
+    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    dpari_stages stages;
+    if (out != DPAR_RULE_NONE) {
+        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        return;
+    }
+    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    if (dpari_walk_hopeless(p, s, &stages)) {
+        int64_t n = dpari_walk_count(p, s);
+        p->cut += n;
+        p->walked += n;
+    } else {
+        dpari_walk_data(p, s, &stages);
+    }
+}
+
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    int32_t half = w->blocks / s->pp / 2, r;
+    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+        int32_t layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
+            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+             ((!w->trains && r > 0) ||
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
+            continue;
+        }
+        s->recompute = r;
+        s->recompute_layers = layers;
+        dpari_walk_stages(p, s);
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+            s->recompute_layers = half;
+            dpari_walk_stages(p, s);
+        }
+    }
+}
+
+/* Which schedules are tried with this vp: usual ones, or all. */
+static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
+{
+    int whole = q->space == DPAR_SPACE_WHOLE;
+    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
+        return schedule == q->fixed.schedule;
+    }
+    if (s->pp == 1) {
+        return schedule == DPAR_1F1B;
+    }
+    if (s->vp == 1) {
+        return schedule == DPAR_1F1B ||
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
+                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
+    }
+    return schedule == DPAR_INTERLEAVED ||
+           (whole && (schedule == DPAR_BREADTH_FIRST ||
+                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
+                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
+}
+
+/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
+ * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    return s->vp == 1 || (chunks <= w->blocks && (chunks - w->blocks % chunks) % chunks < s->pp);
+}
+
+static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
+    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    for (vp = 1; vp <= most || vp == 1; vp++) {
+        s->vp = vp;
+        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
+            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+            continue;
+        }
+        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+            if (!dpari_walk_schedule(q, s, schedule)) {
+                continue;
+            }
+            s->schedule = schedule;
+            if (out == DPAR_RULE_NONE &&
+                dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                p->state[DPARI_OUT_RULE] = rule;
+            }
+            dpari_walk_recompute(p, s);
+            p->state[DPARI_OUT_RULE] = out;
+        }
+    }
+}
+
+/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    p->state[DPARI_PRICED] = 0;
+    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
+        s->dp = rest / s->pp;
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+            continue;
+        }
+        s->micro_batches = dpari_walk_batches(p, s);
+        if (s->micro_batches == 0) {
+            s->micro_batches = 1;
+            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+        }
+        dpari_walk_pipeline(p, s);
+        p->state[DPARI_OUT_RULE] = out;
+    }
+}
+
+/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+{
+    const dpar_workload *w = p->job.work;
+    int32_t node = p->job.cluster->gpus_per_node;
+    if (ranks < 1 || p->search.gpus % ranks != 0) {
+        return DPAR_RULE_RANKS;
+    }
+    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+        return DPAR_RULE_TP_HEADS;
+    }
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+        node % s->tp != 0) {
+        return DPAR_RULE_TP_WIDE;
+    }
+    return DPAR_RULE_NONE;
+}
+
+/* All of one outer position. */
+static void dpari_walk_position(dpar_planner *p)
+{
+    dpar_strategy s;
+    int64_t ranks = 1;
+    int32_t i, rule;
+    if (!dpari_walk_outer(p, &s)) {
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        if (s.tiles[i] < 1 || !dpari_mul(ranks, s.tiles[i], &ranks)) {
+            ranks = 0;
+        }
+    }
+    if (s.tp < 1 || s.cp < 1 || !dpari_mul(ranks, s.tp, &ranks) ||
+        !dpari_mul(ranks, s.cp, &ranks)) {
+        ranks = 0;
+    }
+    rule = dpari_walk_early(p, &s, ranks);
+    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+        s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+        ranks = p->search.gpus;
+    }
+    p->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
+    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_why *why)
+{
+    dpar_status st = dpari_workload_check(job->work, why);
+    int32_t i;
+    if (st == DPAR_OK) {
+        st = dpari_cluster_check(job->cluster, why);
+    }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (search->global_batch < 0 || search->gpus < 0 ||
+        (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the search is for # GPUs and a global batch of #, the cluster has # "
+                         "(resize it)",
+                         search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster), 0);
+    }
+    dpari_zero(p, sizeof(*p));
+    p->job = *job;
+    p->search = *search;
+    p->search.gpus = dpari_cluster_gpus(job->cluster);
+    p->top = search->top;
+    p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
+    p->front = search->front;
+    p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->state[DPARI_TOTAL] = 1;
+    for (i = 0; i < DPARI_AXES; i++) {
+        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
+        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
+{
+    int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
+    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
+    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
+        if (p->walked >= until) {
+            return DPAR_MORE;
+        }
+        dpari_walk_position(p);
+        p->state[DPARI_POSITION]++;
+        p->progress = (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL];
+        for (i = 0; i < DPARI_AXES; i++) {
+            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
+                break;
+            }
+            p->state[i] = 0;
+        }
+    }
+    if (p->tops > 0 || p->top_room == 0) {
+        return DPAR_DONE;
+    }
+    if (p->evaluated == 0) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "none of # configurations is legal on # GPUs with a global batch of #",
+                         p->walked, p->search.gpus, p->search.global_batch, 0);
+    }
+    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    return dpari_say(DPAR_E_NONE, why,
+                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
+                     p->evaluated, near_tenths / 10, near_tenths % 10,
+                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+}
+
+/* ---- neighbours ----------------------------------------------------------------------------- */
+
+static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+{
+    dpar_text_put(t, name);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, from);
+    dpar_text_put(t, " -> ");
+    dpari_text_int(t, to);
+}
+
+/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+                                  int32_t up, dpar_strategy *n, dpar_text *t)
+{
+    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
+    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    if (pair == 3) {
+        n->zero += up ? 1 : -1;
+        dpari_arrow(t, "zero", s->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+    }
+    if (pair == 4) {
+        n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        n->recompute_layers = 0;
+        dpar_text_put(t, "recompute ");
+        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+               job->work->trains;
+    }
+    n->shard = up ? s->dp : in_node;
+    dpari_arrow(t, "shard", all, n->shard);
+    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+}
+
+/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
+                           dpar_text *t)
+{
+    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    int64_t model;
+    *n = *s;
+    if (pair == 3 || pair == 4 || pair == 6) {
+        return dpari_neighbour_option(job, s, pair, up, n, t);
+    }
+    at = pair == 0   ? &n->tp
+         : pair == 1 ? &n->pp
+         : pair == 2 ? &n->micro_batch
+         : pair == 5 ? &n->vp
+         : pair == 7 ? &n->ep
+                     : &n->cp;
+    from = *at;
+    if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
+        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
+        (pair == 8 && job->work->vocab == 0)) {
+        return 0;
+    }
+    *at = up ? 2 * from : from / 2;
+    dpari_arrow(t, name[pair], from, *at);
+    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
+    if (pair == 1) {
+        n->vp = 1;
+        n->schedule = DPAR_1F1B;
+    } else if (pair == 5) {
+        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+    }
+    model = (int64_t)n->tp * n->cp * n->pp;
+    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
+        return 0;
+    }
+    n->dp = (int32_t)(ranks / model);
+    n->shard = n->dp == s->dp ? s->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
+}
+
+static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
+                                 dpar_rejected *r, dpar_text *t)
+{
+    double ratio =
+        other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
+    dpar_text_put(t, ": ");
+    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+        r->rule = DPAR_RULE_MEMORY;
+        dpar_text_put(t, "offloads more than a node's memory holds");
+        return;
+    }
+    if (!other->fits) {
+        r->rule = DPAR_RULE_MEMORY;
+        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        dpar_text_put(t, "up to ");
+        dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
+        dpar_text_put(t, " GB, a GPU has ");
+        dpari_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        return;
+    }
+    r->rule = DPAR_RULE_NONE;
+    if (ratio > 0.9995 && ratio < 1.0005) {
+        dpar_text_put(t, "as fast");
+    } else {
+        dpari_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    }
+    dpar_text_put(t, ", ");
+    dpari_text_fixed(t, other->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB");
+    if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
+        dpar_text_put(t, ", bubble ");
+        dpari_text_fixed(t, 100.0 * other->step.bubble, 0);
+        dpar_text_put(t, " % instead of ");
+        dpari_text_fixed(t, 100.0 * plan->step.bubble, 0);
+        dpar_text_put(t, " %");
+    }
+}
+
+DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                      int64_t global_batch, dpar_rejected *out, int32_t room)
+{
+    const dpar_strategy *s = &plan->strategy;
+    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
+    int32_t k, n = 0;
+    for (k = 0; k < 18 && n < room; k++) {
+        dpar_rejected *r = &out[n];
+        dpar_plan other;
+        dpar_text t;
+        dpar_why why;
+        int64_t per;
+        dpar_status st;
+        dpari_zero(r, sizeof(*r));
+        dpar_text_init(&t, r->text, sizeof(r->text));
+        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
+            continue;
+        }
+        per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+            r->strategy.micro_batches = (int32_t)(batch / per);
+        }
+        st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
+        if (st == DPAR_OK || st == DPAR_E_MEMORY) {
+            r->seconds = other.step.total;
+            dpari_neighbour_text(job, plan, &other, r, &t);
+        } else {
+            dpar_text_put(&t, ": ");
+            dpar_text_put(&t, why.text);
+        }
+        n++;
+    }
+    return n;
+}
+
+/* ---- nearest legal -------------------------------------------------------------------------- */
+
+enum { DPARI_NEAR = 6 };
+
+static double dpari_apart(int32_t a, int32_t b)
+{
+    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
+    return x > y ? x / y : y / x;
+}
+
+/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+{
+    int32_t i, k, d, count = 0;
+    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
+        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
+            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
+                break;
+            }
+            if (k < DPARI_NEAR) {
+                list[k] = list[k - 1];
+            }
+        }
+        if (k < DPARI_NEAR) {
+            list[k] = d;
+        }
+    }
+    return count;
+}
+
+static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
+{
+    int32_t list[DPARI_NEAR];
+    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
+}
+
+static int32_t dpari_common(int32_t a, int32_t b)
+{
+    return (int32_t)dpari_most(1, dpari_gcd(a, b));
+}
+
+/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
+ * the product of all. 1: the same. */
+static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+{
+    int32_t x[10], y[10], i;
+    double far_apart = 1.0;
+    const dpar_strategy *s = a;
+    int32_t *to = x;
+    for (i = 0; i < 2; i++, s = b, to = y) {
+        to[0] = s->tp;
+        to[1] = s->cp;
+        to[2] = s->dp;
+        to[3] = s->pp;
+        to[4] = s->vp;
+        to[5] = s->ep;
+        to[6] = s->etp;
+        to[7] = s->micro_batch;
+        to[8] = s->micro_batches;
+        to[9] = s->shard;
+    }
+    for (i = 0; i < 10; i++) {
+        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    }
+    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
+    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
+    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
+    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
+    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
+    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    for (i = 0; i < 3; i++) {
+        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+    }
+    return far_apart;
+}
+
+static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* Options into their ranges; what has no effect here is switched off. */
+static void dpari_sane(const dpar_job *job, dpar_strategy *s)
+{
+    const dpar_workload *w = job->work;
+    int32_t i;
+    s->zero = dpari_within(s->zero, 0, 3);
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->recompute_layers =
+        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
+    s->vp = dpari_within(s->vp, 1, INT32_MAX);
+    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
+    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        s->offload &= 7;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
+    }
+    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+}
+
+/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks, each;
+    n->dp = rest;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
+    n->vp = n->pp > 1 ? n->vp : 1;
+    n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
+    ranks = n->tp * n->cp * n->dp;
+    n->etp = ranks % n->etp == 0 ? n->etp : 1;
+    n->ep =
+        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    if (batch > 0 && batch % n->dp == 0) {
+        each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
+        n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
+        n->micro_batches = each / n->micro_batch;
+    }
+}
+
+/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+                             int64_t batch, double best, dpar_strategy *near_one)
+{
+    int32_t plain;
+    for (plain = 0; plain < 2; plain++) {
+        double apart;
+        if (plain) {
+            n->vp = 1;
+            n->schedule = DPAR_1F1B;
+        }
+        apart = dpari_distance(asked, n);
+        if ((best <= 0.0 || apart < best) &&
+            dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
+            *near_one = *n;
+            return apart;
+        }
+    }
+    return best;
+}
+
+/* All degrees near those asked for, given the tiles. */
+static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
+                                dpar_strategy *near_one)
+{
+    const dpar_workload *w = job->work;
+    int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
+    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
+                                           : 1,
+                              sane->tp, INT32_MAX, tp);
+    for (i = 0; i < tps; i++) {
+        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        for (j = 0; j < cps; j++) {
+            int32_t left = rest / tp[i] / cp[j];
+            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            for (k = 0; k < pps; k++) {
+                dpar_strategy n = *sane;
+                n.tp = tp[i];
+                n.cp = cp[j];
+                n.pp = pp[k];
+                dpari_follow(job, &n, left / pp[k], batch);
+                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+            }
+        }
+    }
+    return best;
+}
+
+DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, dpar_strategy *near_one,
+                                           dpar_why *why)
+{
+    dpar_strategy sane = *s, found = *s;
+    int32_t gpus = dpari_cluster_gpus(job->cluster), i;
+    int64_t tiles = 1;
+    double best = 0.0;
+    dpar_status st = dpari_strategy_check(job, s, global_batch, NULL, why);
+    if (st == DPAR_OK) {
+        *near_one = *s;
+        return DPAR_OK;
+    }
+    dpari_sane(job, &sane);
+    for (i = 0; i < 3; i++) {
+        tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
+    }
+    if (tiles > 0 && gpus % tiles == 0) {
+        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+    }
+    for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
+        int32_t parts = dpari_divisor(gpus, i);
+        dpari_cut_grid(job->work, parts, sane.tiles);
+        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+    }
+    if (best <= 0.0) {
+        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+    }
+    *near_one = found;
+    return DPAR_OK;
+}
+
+/* ---- smallest machine ----------------------------------------------------------------------- */
+
+/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
+{
+    int64_t nodes = gpus / node, next;
+    if (gpus < node) {
+        return gpus + 1;
+    }
+    next = (nodes + (coarse && nodes >= 32 ? nodes / 16 : 1)) * node;
+    return next <= INT32_MAX ? (int32_t)next : 0;
+}
+
+/* The best plan on so many GPUs of the cluster's kind. */
+static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+{
+    dpar_cluster c = *job->cluster;
+    dpar_job resized = *job;
+    dpar_planner p;
+    dpar_search q = *search;
+    dpar_status st;
+    resized.cluster = &c;
+    if (c.nics < 1) { /* one node as described: more of them need some network */
+        c.nics = c.gpus_per_node;
+        c.nic_Bps = 25e9;
+    }
+    c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
+    c.nodes = gpus / c.gpus_per_node;
+    q.gpus = gpus;
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, &resized, &q, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, why);
+    } while (st == DPAR_MORE);
+    *nearest = p.state[DPARI_NEAREST_BYTES];
+    return st;
+}
+
+static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+{
+    if (!dpari_fixed(q, field)) {
+        *at = value;
+        q->fixed_fields |= (uint32_t)1 << field;
+    }
+}
+
+/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
+ * and everything recomputed and, if the search may, offloaded; the whole question only when that
+ * misses by less than a quarter (one layer in flight is less without recomputation). */
+static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                   int64_t *priced, dpar_why *why)
+{
+    dpar_search q = *search;
+    dpar_plan plan;
+    int64_t nearest = 0;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    dpar_status st;
+    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    if (job->work->trains) {
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+    }
+    if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
+        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+                       DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
+    }
+    st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    *priced += nearest; /* 0: nothing was legal */
+    if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
+        return st;
+    }
+    return dpari_size_search(job, search, gpus, &plan, &nearest, why);
+}
+
+/* Fewer GPUs than this cannot even hold the state between them. */
+static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+{
+    const dpar_recipe *r = &job->recipe;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
+                                     : job->work->params * r->weight;
+    double least = bytes / limit;
+    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int32_t node = job->cluster->gpus_per_node;
+    if (offload || !(least > 1.0)) {
+        return 1;
+    }
+    if (least >= 2e9) {
+        return INT32_MAX;
+    }
+    return least < node ? (int32_t)least : (int32_t)(least / node) * node;
+}
+
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+{
+    int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
+    int64_t nearest = 0, priced = 0;
+    dpar_status st = dpari_cluster_check(job->cluster, why);
+    if (st == DPAR_OK) {
+        st = dpari_workload_check(job->work, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    least = dpari_size_least(job, search);
+    st = DPAR_E_NONE;
+    for (enough = least; enough > 0 && enough <= most_gpus;
+         enough = dpari_size_after(enough, node, 1)) {
+        st = dpari_size_fits(job, search, enough, &priced, why);
+        if (st != DPAR_E_NONE) {
+            break;
+        }
+    }
+    if (st == DPAR_E_NONE) {
+        return priced > 0
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
+                               0, 0)
+                   : dpari_say(DPAR_E_NONE, why,
+                               "no number of GPUs up to # allows what is fixed, at a global batch "
+                               "of #",
+                               most_gpus, search->global_batch, 0, 0);
+    }
+    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+        if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
+            enough = gpus;
+        }
+    }
+    return st == DPAR_DONE
+               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
+                     ? DPAR_OK
+                     : DPAR_E_NONE
+               : st;
+}
+
+/* ==== cost/recommend.c ==== */
+
+/* ---- what does not fit ---------------------------------------------------------------------- */
+
+/* The kinds of answers. Each is a search with some fields fixed; the planner prices the rest. */
+enum {
+    DPARI_KIND_DDP,
+    DPARI_KIND_DDP_RECOMPUTE,
+    DPARI_KIND_DOMAIN_NODE,
+    DPARI_KIND_DOMAIN,
+    DPARI_KIND_SP_TP,
+    DPARI_KIND_PP_FSDP,
+    DPARI_KIND_HSDP,
+    DPARI_KIND_FSDP,
+    DPARI_KIND_TP_FSDP,
+    DPARI_KIND_TP_PP_DP,
+    DPARI_KIND_PP_DP,
+    DPARI_KIND_CP_PP_DP,
+    DPARI_KIND_ANY,
+    DPARI_KINDS
+};
+
+/* What decides: bytes of one replica on one GPU. */
+typedef struct dpari_need {
+    double state;       /* weights, gradients, optimizer of one replica */
+    double activations; /* of one sample, nothing cut, nothing recomputed */
+    double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
+    int32_t gpus, node; /* in all, and of one node */
+    int32_t tp;         /* the widest tensor parallelism inside a node */
+    int32_t spatial;    /* a grid of two or three axes: it can be cut into tiles */
+    int32_t sequence;   /* the sequence is what does not fit, or very long */
+    int32_t wide;       /* the state of a single layer is more than a GPU holds */
+    int32_t deep;       /* many layers, each of them small: stages cost little to cut */
+} dpari_need;
+
+/* Sequences longer than this are cut rather than recomputed; from the second on they are when their
+ * activations are what does not fit. */
+static const double dpari_long_sequence = 65536.0;
+static const double dpari_medium_sequence = 16384.0;
+/* Stages of about so many layers keep their messages rare where layers are small. */
+static const int32_t dpari_deep_stage = 50;
+/* From here on FSDP's gathers over so many ranks no longer hide (Megatron SC21 Table 2: ZeRO-3
+ * falls from 144 to 44 TFLOP/s from 384 to 1536 GPUs); pipelines send far less. */
+static const int32_t dpari_many_gpus = 128;
+/* The simplest kind that fits is taken when it is at most this much slower than the fastest: the
+ * model's own error between kinds is of that size, and fewer kinds are fewer things to go wrong. */
+static const double dpari_simpler = 1.3;
+/* Staying with DDP by recomputing everything must cost less than this; cutting a deep model into
+ * stages may cost more (few micro-batches a rank make it look slow): the field asks for it. */
+static const double dpari_simpler_recompute = 1.1;
+static const double dpari_simpler_deep = 1.4;
+
+static dpari_need dpari_need_of(const dpar_job *job)
+{
+    const dpar_workload *w = job->work;
+    dpari_need n;
+    int32_t i;
+    dpari_zero(&n, sizeof(n));
+    n.state = w->trains ? dpari_zero_bytes(&job->recipe, w->params, 0, 1)
+                        : w->params * job->recipe.weight;
+    for (i = 0; i < w->layers; i++) {
+        n.activations +=
+            dpari_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
+    }
+    n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
+    n.node = job->cluster->gpus_per_node;
+    n.gpus = dpari_cluster_gpus(job->cluster);
+    n.tp = w->heads > 0 ? n.node : 1;
+    while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
+        n.tp--;
+    }
+    n.spatial = w->dims > 1;
+    n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
+                              1) > n.gpu;
+    n.sequence =
+        w->heads > 0 && w->vocab > 0 &&
+        (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
+                                              w->tokens >= dpari_medium_sequence));
+    n.deep = w->blocks >= 2 * dpari_deep_stage && n.state / w->blocks < 0.05 * n.gpu;
+    return n;
+}
+
+/* ---- the kinds as searches ------------------------------------------------------------------ */
+
+static void dpari_fix(dpar_search *q, int32_t field)
+{
+    q->fixed_fields |= (uint32_t)1 << field;
+}
+
+static void dpari_free(dpar_search *q, int32_t field)
+{
+    q->fixed_fields &= ~((uint32_t)1 << field);
+}
+
+/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. What the
+ * caller fixed beyond that (micro-batch, recipe of overlap, ...) stays fixed. */
+static void dpari_kind_fix(dpar_search *q)
+{
+    q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
+    q->fixed.zero = 0;
+    q->fixed.tiles[0] = q->fixed.tiles[1] = q->fixed.tiles[2] = 1;
+    dpari_fix(q, DPAR_FIELD_TP);
+    dpari_fix(q, DPAR_FIELD_PP);
+    dpari_fix(q, DPAR_FIELD_CP);
+    dpari_fix(q, DPAR_FIELD_VP);
+    dpari_fix(q, DPAR_FIELD_ZERO);
+    dpari_fix(q, DPAR_FIELD_TILES);
+    dpari_free(q, DPAR_FIELD_DP);
+    dpari_free(q, DPAR_FIELD_SP);
+    dpari_free(q, DPAR_FIELD_SHARD);
+    dpari_free(q, DPAR_FIELD_SCHEDULE);
+}
+
+static void dpari_kind_shard(dpar_search *q, int32_t shard)
+{
+    q->fixed.zero = 3;
+    q->fixed.shard = shard;
+    dpari_fix(q, DPAR_FIELD_SHARD);
+}
+
+/* Pipelines with ZeRO-1 over the replicas; stages as many as are best. */
+static void dpari_kind_pipeline(dpar_search *q, const dpar_workload *w, const dpari_need *n)
+{
+    q->fixed.zero = w->trains ? 1 : 0;
+    dpari_free(q, DPAR_FIELD_PP);
+    dpari_free(q, DPAR_FIELD_VP);
+    if (n->sequence) {
+        dpari_free(q, DPAR_FIELD_CP);
+    }
+}
+
+/* Stages of about fifty layers, a power of two of them that leaves ranks to shard over; 0: none. */
+static int32_t dpari_deep_stages(const dpar_workload *w, const dpari_need *n)
+{
+    int32_t pp = 1;
+    while (3 * pp * dpari_deep_stage <= 2 * w->blocks && n->gpus % (4 * pp) == 0) {
+        pp *= 2;
+    }
+    return pp > 1 ? pp : 0;
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_t kind,
+                             dpar_search *q)
+{
+    dpari_kind_fix(q);
+    switch (kind) {
+    case DPARI_KIND_DDP:
+    case DPARI_KIND_DDP_RECOMPUTE:
+        q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
+        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
+        return kind == DPARI_KIND_DDP || w->trains;
+    case DPARI_KIND_DOMAIN_NODE: /* halos inside nodes, replicas across */
+        q->fixed.dp = n->gpus / n->node;
+        dpari_fix(q, DPAR_FIELD_DP);
+        dpari_free(q, DPAR_FIELD_TILES);
+        return w->dims > 0 && n->node > 1 && n->gpus % n->node == 0;
+    case DPARI_KIND_DOMAIN:
+        dpari_free(q, DPAR_FIELD_TILES);
+        if (n->state >= n->gpu) {
+            dpari_free(q, DPAR_FIELD_ZERO);
+        }
+        return w->dims > 0;
+    case DPARI_KIND_SP_TP:
+        q->fixed.tp = n->tp;
+        dpari_free(q, DPAR_FIELD_ZERO);
+        dpari_free(q, DPAR_FIELD_CP);
+        return n->tp > 1;
+    case DPARI_KIND_PP_FSDP:
+        q->fixed.zero = 3;
+        q->fixed.pp = dpari_deep_stages(w, n);
+        return w->trains && q->fixed.pp > 1;
+    case DPARI_KIND_HSDP:
+        dpari_kind_shard(q, n->node);
+        return w->trains && n->gpus > n->node && n->node > 1;
+    case DPARI_KIND_FSDP: dpari_kind_shard(q, 0); return w->trains;
+    case DPARI_KIND_TP_FSDP:
+        dpari_kind_shard(q, 0);
+        q->fixed.tp = n->tp;
+        return n->tp > 1 && w->trains;
+    case DPARI_KIND_TP_PP_DP:
+        q->fixed.tp = n->tp;
+        dpari_kind_pipeline(q, w, n);
+        return n->tp > 1;
+    case DPARI_KIND_PP_DP:
+    case DPARI_KIND_CP_PP_DP:
+        dpari_kind_pipeline(q, w, n);
+        dpari_free(q, DPAR_FIELD_TP);
+        if (kind == DPARI_KIND_CP_PP_DP) {
+            dpari_free(q, DPAR_FIELD_CP);
+        }
+        return w->heads > 0;
+    default: q->fixed_fields = 0; return 1;
+    }
+}
+
+static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
+{
+    dpar_planner p;
+    dpar_search q = *asked;
+    dpar_status st;
+    q.top = plan;
+    q.top_room = 1;
+    q.front = NULL;
+    st = dpar_planner_init(&p, job, &q, NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, NULL);
+    } while (st == DPAR_MORE);
+    return st == DPAR_DONE ? DPAR_OK : st;
+}
+
+/* The best with stages of two layers at least, when the best of all has shorter ones: those are
+ * never recommended (their messages and the uneven ends are what the model knows least). */
+static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *free_stages,
+                                     dpar_plan *plan)
+{
+    dpar_search q = *free_stages;
+    dpar_status st = DPAR_E_NONE, one;
+    dpar_plan other;
+    int32_t gpus = dpari_cluster_gpus(job->cluster);
+    dpari_fix(&q, DPAR_FIELD_PP);
+    for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
+        if (gpus % q.fixed.pp != 0) {
+            continue;
+        }
+        one = dpari_kind_run(job, &q, &other);
+        if (one == DPAR_OK && (st != DPAR_OK || other.step.total * plan->step.samples <
+                                                    plan->step.total * other.step.samples)) {
+            *plan = other;
+            st = DPAR_OK;
+        }
+    }
+    return st;
+}
+
+/* Smaller micro-batches until there are 4 pp of them, unless that costs more than a tenth. */
+static void dpari_kind_more_micro(const dpar_job *job, dpar_search *q, dpar_plan *plan)
+{
+    double limit = 1.1 * plan->step.total / plan->step.samples;
+    dpar_plan other;
+    q->fixed.pp = plan->strategy.pp;
+    dpari_fix(q, DPAR_FIELD_PP);
+    dpari_fix(q, DPAR_FIELD_MICRO_BATCH);
+    while (plan->strategy.micro_batch > 1 && plan->strategy.micro_batches < 4 * plan->strategy.pp) {
+        q->fixed.micro_batch = plan->strategy.micro_batch / 2;
+        if (dpari_kind_run(job, q, &other) != DPAR_OK ||
+            other.step.total > limit * other.step.samples) {
+            return;
+        }
+        *plan = other;
+    }
+}
+
+/* Best plan of a kind; E_NONE when it does not fit, the rest as the planner. */
+static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked,
+                                   const dpari_need *n, int32_t kind, dpar_plan *plan)
+{
+    dpar_search q = *asked;
+    dpar_status st;
+    q.gpus = n->gpus;
+    q.space = DPAR_SPACE_USUAL;
+    if (!dpari_kind_search(job->work, n, kind, &q)) {
+        return DPAR_E_NONE;
+    }
+    st = dpari_kind_run(job, &q, plan);
+    if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
+        return st;
+    }
+    if (2 * plan->strategy.pp > job->work->blocks) {
+        st = dpari_kind_longer(job, &q, plan);
+    }
+    if (st == DPAR_OK && plan->strategy.pp > 1 &&
+        !(asked->fixed_fields >> DPAR_FIELD_MICRO_BATCH & 1u)) {
+        dpari_kind_more_micro(job, &q, plan);
+    }
+    return st;
+}
+
+/* ---- the choice ----------------------------------------------------------------------------- */
+
+/* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
+ * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
+ * the activations (a grid; a sequence)? */
+static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
+{
+    const dpar_workload *w = job->work;
+    int32_t k = 0;
+    int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
+    if (n->spatial && (!w->trains || n->state < n->gpu)) {
+        order[k++] = DPARI_KIND_DOMAIN_NODE;
+        order[k++] = DPARI_KIND_DOMAIN;
+    }
+    if (n->sequence && !large) {
+        order[k++] = DPARI_KIND_SP_TP;
+    }
+    if (n->state < n->gpu && !n->sequence) {
+        order[k++] = DPARI_KIND_DDP_RECOMPUTE;
+    }
+    if (n->deep) {
+        order[k++] = DPARI_KIND_PP_FSDP;
+    }
+    if (large) {
+        order[k++] = DPARI_KIND_TP_PP_DP;
+        order[k++] = DPARI_KIND_PP_DP;
+        order[k++] = DPARI_KIND_CP_PP_DP;
+    }
+    if (n->state / n->node < 0.4 * n->gpu) {
+        order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
+    }
+    if (n->gpus > n->node || n->wide) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
+    order[k++] = DPARI_KIND_FSDP;
+    if (n->gpus <= n->node) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
+    if (n->spatial) {
+        order[k++] = DPARI_KIND_DOMAIN;
+    }
+    return k;
+}
+
+/* Seconds a sample of the best plan of each kind in `order`; 0 where there is none. */
+static double dpari_kind_seconds(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
+                                 const int32_t *order, int32_t kinds, double *seconds)
+{
+    double best = 0.0;
+    dpar_plan plan;
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        seconds[i] = 0.0;
+        if (dpari_kind_plan(job, asked, n, order[i], &plan) == DPAR_OK) {
+            seconds[i] = plan.step.total / plan.step.samples;
+            best = best > 0.0 && best < seconds[i] ? best : seconds[i];
+        }
+    }
+    return best;
+}
+
+/* What is taken: the first kind of the order that is not much slower than the fastest. */
+static int32_t dpari_kind_choose(const int32_t *order, int32_t kinds, const double *seconds,
+                                 double best)
+{
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        double limit = order[i] == DPARI_KIND_DDP_RECOMPUTE ? dpari_simpler_recompute
+                       : order[i] == DPARI_KIND_PP_FSDP     ? dpari_simpler_deep
+                                                            : dpari_simpler;
+        if (seconds[i] > 0.0 && seconds[i] <= limit * best) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
+{
+    if (t->used > 0) {
+        dpar_text_put(t, " + ");
+    }
+    dpar_text_put(t, name);
+    if (degree > 1) {
+        dpari_text_char(t, '=');
+        dpari_text_int(t, degree);
+    }
+}
+
+/* "TP=4 + FSDP=4", "DDP", "domain=4 + DDP=2", "PP=4 + FSDP=4". */
+static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
+{
+    const dpar_strategy *s = &plan->strategy;
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    dpar_text t;
+    dpar_text_init(&t, name, room);
+    if (tiles > 1) {
+        dpari_name_part(&t, "domain", tiles);
+    }
+    if (s->tp > 1) {
+        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
+                        s->tp);
+    }
+    if (s->cp > 1) {
+        dpari_name_part(&t, s->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP", s->cp);
+    }
+    if (s->pp > 1) {
+        dpari_name_part(&t, "PP", s->pp);
+    }
+    if (s->ep > 1) {
+        dpari_name_part(&t, "EP", s->ep);
+    }
+    if (s->dp > 1 && s->zero == 3) {
+        dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
+    } else if (s->dp > 1) {
+        dpari_name_part(&t,
+                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
+                        : s->zero == 1 ? "DP(ZeRO-1)"
+                                       : "DP(ZeRO-2)",
+                        s->dp);
+    }
+    if (t.used == 0) {
+        dpari_name_part(&t, "one GPU", 1);
+    }
+    if (s->recompute == DPAR_RECOMPUTE_FULL) {
+        dpari_name_part(&t, "recompute", 1);
+    }
+}
+
+static void dpari_gb(dpar_text *t, double bytes)
+{
+    dpari_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
+    dpar_text_put(t, " GB");
+}
+
+static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
+                             char *why, size_t room)
+{
+    double gpu = job->cluster->gpu.memory_bytes;
+    dpar_text t;
+    dpar_text_init(&t, why, room);
+    if (job->work->trains) {
+        dpar_text_put(&t, "weights, gradients and optimizer take ");
+        dpari_gb(&t, n->state);
+        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of " : ", more than one GPU's ");
+        dpari_gb(&t, gpu);
+        if (n->state < n->gpu) {
+            dpar_text_put(&t, " holds");
+        } else {
+            dpar_text_put(&t, " by ");
+            dpari_gb(&t, n->state - gpu > 0.0 ? n->state - gpu : 0.1e9);
+        }
+        dpar_text_put(&t, "; ");
+    }
+    if (n->activations > n->gpu) {
+        dpar_text_put(&t, "the activations of one sample are ");
+        dpari_gb(&t, n->activations);
+        dpar_text_put(&t, "; ");
+    }
+    if (plan->fits) {
+        dpar_text_put(&t, "this way a GPU holds ");
+        dpari_gb(&t, plan->memory.total);
+        if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
+            dpar_text_put(&t, ", ");
+            dpari_gb(&t, dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                          plan->strategy.shard > 0 ? plan->strategy.shard
+                                                                   : plan->strategy.dp));
+            dpar_text_put(&t, " of them state");
+        }
+    } else {
+        dpar_text_put(&t, "even this way it does not fit: ");
+        dpari_gb(&t, plan->memory.upper);
+        dpar_text_put(&t, " a GPU, ");
+        dpari_gb(&t, plan->memory.upper - gpu);
+        dpar_text_put(&t, " too much");
+    }
+}
+
+static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
+{
+    a->warnings |= bit;
+    dpar_text_put(t, t->used > 0 ? " " : "");
+    dpar_text_put(t, text);
+}
+
+/* Mistakes that the asked-for or chosen plan makes. */
+static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
+                                  const dpari_need *n, dpar_advice *a)
+{
+    const dpar_strategy *s = &a->plan.strategy, *f = &asked->fixed;
+    uint32_t named = asked->fixed_fields;
+    int32_t zero = named >> DPAR_FIELD_ZERO & 1u ? f->zero : s->zero;
+    int32_t tp = named >> DPAR_FIELD_TP & 1u ? f->tp : s->tp;
+    int32_t pp = named >> DPAR_FIELD_PP & 1u ? f->pp : s->pp;
+    int32_t m = named >> DPAR_FIELD_MICRO_BATCHES & 1u ? f->micro_batches : s->micro_batches;
+    double over;
+    dpar_text t;
+    dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
+    if (zero == 3 && tp == 1 && n->state + n->activations < n->gpu) {
+        dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
+                   "FSDP though the model fits on one GPU: the gathers are needless traffic.");
+    }
+    if (tp > job->cluster->gpus_per_node && n->gpus > n->node) {
+        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+                   "tensor parallelism across nodes: every layer waits for the network.");
+    }
+    if (pp > 1 && m < 4 * pp) {
+        dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
+                   "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
+    }
+    over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
+    if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
+        dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
+                   "activations are most of the memory: sharding state does not shrink them.");
+    }
+    if ((named >> DPAR_FIELD_ZERO & 1u) && zero == 0 && tp == 1 && pp == 1 && n->state > n->gpu) {
+        dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
+                   "DDP replicates the state, which does not fit on one GPU.");
+    }
+    if (job->work->trains && s->dp > 1 && asked->global_batch == 0) {
+        dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
+                   "the global batch grows with the GPUs: scale the learning rate with it.");
+    }
+}
+
+/* The fastest of the kinds that were not taken, and what it would cost. */
+static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked,
+                                   const dpari_need *n, const int32_t *order, int32_t kinds,
+                                   const double *seconds, dpar_advice *a)
+{
+    dpar_plan plan, other;
+    char name[48];
+    double ratio, best = 0.0;
+    dpar_text t;
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        if (seconds[i] <= 0.0 || (best > 0.0 && seconds[i] >= best) ||
+            dpari_kind_plan(job, asked, n, order[i], &plan) != DPAR_OK) {
+            continue;
+        }
+        dpari_plan_name(job, &plan, name, sizeof(name));
+        if (!dpari_same(name, a->name)) {
+            best = seconds[i];
+            other = plan;
+        }
+    }
+    if (best <= 0.0) {
+        return;
+    }
+    dpari_plan_name(job, &other, name, sizeof(name));
+    ratio = best * a->plan.step.samples / a->plan.step.total;
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, ": ");
+    dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+    dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster by the model, less simple, ");
+    dpari_gb(&t, other.memory.total);
+    dpar_text_put(&t, " a GPU");
+}
+
+/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    dpar_plan plan;
+    dpar_search q = *asked;
+    dpar_text t;
+    dpar_status st = DPAR_E_NONE, one;
+    int32_t k;
+    for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
+        dpar_strategy s;
+        dpar_strategy_init(&s);
+        s.tp = k == 1 ? n->tp : 1;
+        s.sp = s.tp > 1;
+        s.dp = n->gpus / s.tp;
+        s.zero = w->trains ? 3 : 0;
+        s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        one = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
+        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
+            a->plan = plan;
+            st = DPAR_E_MEMORY;
+        }
+    }
+    if (st != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
+                         asked->global_batch, 0, 0);
+    }
+    dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
+    if (a->plan.fits) { /* it would, with another batch */
+        return dpari_say(DPAR_E_NONE, why,
+                         "no way of # GPUs divides a global batch of # and fits; with another "
+                         "batch it would",
+                         n->gpus, asked->global_batch, 0, 0);
+    }
+    dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, "state alone, sharded over all GPUs: ");
+    dpari_gb(&t, n->state / n->gpus);
+    dpar_text_put(&t, " a GPU");
+    q.global_batch = 0;
+    q.fixed_fields = 0;
+    if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
+                           NULL) == DPAR_OK) {
+        dpar_text_put(&t, "; it fits on ");
+        dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
+        dpar_text_put(&t, " such GPUs");
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, the "
+                     "GPU has # GB",
+                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
+}
+
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why)
+{
+    int32_t order[16], kinds, chosen = -1;
+    double seconds[16], best;
+    dpari_need n;
+    dpar_search asked = *search;
+    dpar_status st = dpari_workload_check(job->work, why);
+    if (st == DPAR_OK) {
+        st = dpari_cluster_check(job->cluster, why);
+    }
+    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    n = dpari_need_of(job);
+    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
+                         search->gpus, search->global_batch, n.gpus, 0);
+    }
+    dpari_zero(advice, sizeof(*advice));
+    kinds = dpari_kind_order(job, &n, order + 1);
+    order[0] = DPARI_KIND_DDP;
+    if (job->work->trains &&
+        dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
+        chosen = 0;
+    }
+    best = dpari_kind_seconds(job, &asked, &n, order, kinds + 1, seconds);
+    if (chosen < 0) {
+        chosen = dpari_kind_choose(order, kinds + 1, seconds, best);
+    }
+    if (chosen < 0) { /* none of the usual kinds: anything that the planner finds */
+        order[0] = DPARI_KIND_ANY;
+        chosen = 0;
+    }
+    if (dpari_kind_plan(job, &asked, &n, order[chosen], &advice->plan) != DPAR_OK) {
+        return dpari_advice_none(job, search, &n, advice, why);
+    }
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
+    dpari_advice_warnings(job, search, &n, advice);
+    dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
+    return DPAR_OK;
+}
+
+/* ==== cost/halo_cost.c ==== */
+
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
+{
+    rates->copy_Bps = 20e9;
+    rates->run_s = 3e-9;
+    rates->peer_s = 0.75e-6;
+    rates->message_s = 2e-6;
+    rates->nic_Bps = 25e9;
+}
+
+static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                        const dpar_halo_grid *grid, dpar_why *why)
+{
+    int32_t d;
+    int64_t cells = 1;
+    if (!j || !grid) {
+        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+    }
+    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
+        j->together < 0 || j->together > j->bytes) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
+                         "dims 1 to 6",
+                         j->ranks, j->per_node, j->dims, j->bytes);
+    }
+    if (dpari_stencil_axes(j->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
+                         0, 0);
+    }
+    for (d = 0; d < j->dims; d++) {
+        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
+            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
+                             j->width[d], 0);
+        }
+        if (j->cells[d] > INT64_C(1) << 60 ||
+            !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
+            cells > INT64_MAX / 4 / j->bytes) {
+            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
+        }
+    }
+    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
+        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
+        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_halo_sum {
+    double copy_s;
+    int64_t bytes, away; /* received; of them from other nodes */
+    int32_t peers, messages;
+} dpari_halo_sum;
+
+/* The rank of a neighbour; -1 beyond an open end. */
+static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                    const int32_t *coord, const int32_t *side)
+{
+    int32_t d, rank = 0;
+    for (d = 0; d < j->dims; d++) {
+        int32_t at = coord[d] + side[d];
+        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
+            return -1;
+        }
+        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
+    }
+    return rank;
+}
+
+/* The halo on one side: its bytes and the runs that it is made of. */
+static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                  const int32_t *side, int64_t *bytes, int64_t *runs)
+{
+    int32_t d, whole = 1; /* the dims after this one are held in one piece */
+    *bytes = j->bytes;
+    *runs = j->together > 0 ? j->bytes / j->together : 1;
+    for (d = j->dims - 1; d >= 0; d--) {
+        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
+        *bytes *= n;
+        *runs *= whole ? 1 : n;
+        whole = whole && j->width[d] == 0;
+    }
+}
+
+static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
+                                 const int32_t *side, dpari_halo_sum *sum)
+{
+    int64_t bytes, runs;
+    int32_t copies;
+    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
+    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
+    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
+    if (peer < 0 || bytes == 0) {
+        return;
+    }
+    sum->bytes += bytes;
+    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
+    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
+    if (peer / node != rank / node) {
+        sum->away += bytes;
+        sum->messages++;
+    } else if (peer != rank) {
+        sum->peers++;
+    }
+}
+
+/* All sides of a rank; a peer that is met on several is counted each time. */
+static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
+{
+    int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
+    dpari_zero(sum, sizeof *sum);
+    for (d = 0; d < j->dims; d++) {
+        coord[d] = rank / g->stride[d] % g->parts[d];
+        side[d] = -1;
+    }
+    for (;;) {
+        int32_t sides = 0;
+        for (d = 0; d < j->dims; d++) {
+            sides += side[d] != 0;
+        }
+        if (sides > 0 && sides <= dpari_stencil_axes(j->shape, j->dims)) {
+            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
+        }
+        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
+            side[d] = -1;
+        }
+        if (d < 0) {
+            return;
+        }
+        side[d]++;
+    }
+}
+
+/* The ranks [first, last) of a node, into the grid's figures. */
+static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g, int32_t first, int32_t last)
+{
+    int64_t away = 0;
+    double network = 0;
+    int32_t k;
+    for (k = first; k < last; k++) {
+        dpari_halo_sum sum;
+        dpari_halo_cost_rank(j, r, g, k, &sum);
+        away += sum.away;
+        network = dpari_mostf(network, sum.messages * r->message_s);
+        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
+        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
+        g->bytes = dpari_most(g->bytes, sum.bytes);
+        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
+    }
+    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
+    g->network_s = dpari_mostf(g->network_s, network);
+    g->network_bytes = dpari_most(g->network_bytes, away);
+}
+
+static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g)
+{
+    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
+    int32_t d, middle = 0;
+    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
+        middle += g->parts[d] / 2 * g->stride[d];
+    }
+    middle = middle / node * node;
+    g->seconds = g->copy_s = g->network_s = 0;
+    g->bytes = g->network_bytes = 0;
+    g->peers = 0;
+    dpari_halo_cost_node(j, r, g, 0, node);
+    if (middle > 0) {
+        dpari_halo_cost_node(j, r, g, middle,
+                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
+    }
+    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
+}
+
+/* ---- grids ------------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                         dpar_why *why)
+{
+    int32_t d, k, ranks = 1, used = 0;
+    for (d = 0; d < j->dims; d++) {
+        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
+                             g->parts[d], j->cells[d], j->ranks);
+        }
+        ranks *= g->parts[d];
+    }
+    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
+        for (d = k = 0; k < j->dims; k++) {
+            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+        }
+        if (g->parts[d] == 1 || g->stride[d] != ranks) {
+            break;
+        }
+        ranks *= g->parts[d];
+    }
+    for (d = 0, k = 1; d < j->dims; d++) {
+        k *= g->parts[d];
+        if (g->stride[d] < 1) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
+        }
+    }
+    if (k != j->ranks || ranks != j->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
+                         k, j->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                         dpar_halo_grid *grid, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
+    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
+    if (s == DPAR_OK) {
+        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    }
+    return s;
+}
+
+/* The next permutation of n numbers in lexicographic order; 0 after the last. */
+static int dpari_halo_next_order(int32_t *order, int32_t n)
+{
+    int32_t i = n - 2, k = n - 1, t;
+    while (i >= 0 && order[i] > order[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return 0;
+    }
+    while (order[k] < order[i]) {
+        k--;
+    }
+    t = order[i], order[i] = order[k], order[k] = t;
+    for (i++, k = n - 1; i < k; i++, k--) {
+        t = order[i], order[i] = order[k], order[k] = t;
+    }
+    return 1;
+}
+
+/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
+static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                  const int32_t *parts, dpar_halo_grid *best)
+{
+    int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
+    int32_t found = 0; /* of these parts */
+    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
+    dpar_halo_grid g;
+    dpari_zero(&g, sizeof g);
+    for (d = 0; d < j->dims; d++) {
+        g.parts[d] = parts[d];
+        g.stride[d] = 1;
+        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+            axis[n] = d;
+            order[n] = n;
+            n++;
+        }
+    }
+    do {
+        int32_t stride = 1;
+        for (k = 0; k < n; k++) {
+            d = axis[n - 1 - order[k]];
+            g.stride[d] = stride;
+            stride *= parts[d];
+        }
+        dpari_halo_cost_grid(j, r, &g);
+        if (best->seconds < 0 || g.seconds < best->seconds ||
+            (g.seconds <= best->seconds && !found)) {
+            *best = g;
+        }
+        found = 1;
+    } while (!one_node && dpari_halo_next_order(order, n));
+}
+
+DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                           dpar_halo_grid *grid, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    const dpar_halo_rates *r = rates ? rates : &usual;
+    int32_t parts[DPAR_MAX_DIMS] = {0}, d;
+    dpar_halo_grid best;
+    dpar_status s;
+    dpar_halo_rates_init(&usual);
+    s = dpari_halo_job_check(job, r, grid, why);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    dpari_zero(&best, sizeof best);
+    best.seconds = -1;
+    while (dpari_cart_next_parts(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+        int fits = 1;
+        for (d = 0; d < job->dims; d++) {
+            fits = fits && parts[d] <= job->cells[d];
+        }
+        if (fits) {
+            dpari_halo_best_order(job, r, parts, &best);
+        }
+    }
+    if (best.seconds < 0) {
+        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
+                         0);
+    }
+    *grid = best;
+    return DPAR_OK;
+}
+
+/* ==== cost/plan_show.c ==== */
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+static void dpari_show_seconds(dpar_text *t, double s)
+{
+    if (s >= 100.0) {
+        dpari_text_fixed(t, s, 0);
+        dpar_text_put(t, " s");
+    } else if (s >= 1.0) {
+        dpari_text_fixed(t, s, 2);
+        dpar_text_put(t, " s");
+    } else if (s >= 1e-3) {
+        dpari_text_fixed(t, s * 1e3, 1);
+        dpar_text_put(t, " ms");
+    } else {
+        dpari_text_fixed(t, s * 1e6, 1);
+        dpar_text_put(t, " us");
+    }
+}
+
+/* Numbers of people's size: 1.2k, 3.4M, 5.6G. */
+static void dpari_show_count(dpar_text *t, double v)
+{
+    static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
+    int32_t i = 0;
+    while (v >= 1000.0 && i < 5) {
+        v /= 1000.0;
+        i++;
+    }
+    dpari_text_real(t, v, 3);
+    dpar_text_put(t, unit[i]);
+}
+
+static const char *dpari_show_unit(const dpar_job *job)
+{
+    return job->work->dims > 0 ? "cells" : "tokens";
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* A letter and an ANSI colour for each time term. */
+static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
+static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
+                                                     33, 90, 37, 32, 92, 93, 97};
+
+static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+{
+    if (r->colour) {
+        dpar_text_put(t, "\x1b[");
+        dpari_text_int(t, colour);
+        dpari_text_char(t, 'm');
+    }
+}
+
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes,
+                                     int32_t width)
+{
+    double share = bytes / r->job->cluster->gpu.memory_bytes;
+    int32_t i, full = (int32_t)(share * width + 0.5);
+    full = full > width ? width : full;
+    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    for (i = 0; i < width; i++) {
+        dpari_text_char(t, i < full ? '#' : '.');
+    }
+    dpari_show_colour(t, r, 0);
+    return width;
+}
+
+/* Each term as many letters as its share of the longest step; rounded so that they add up. */
+static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
+                                   double longest, int32_t width)
+{
+    double sum = 0.0;
+    int32_t i, at = 0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t end;
+        sum += s->term[i];
+        end = (int32_t)(sum / longest * width + 0.5);
+        if (end > at) {
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            for (; at < end && at < width; at++) {
+                dpari_text_char(t, dpari_term_letter[i]);
+            }
+        }
+    }
+    dpari_show_colour(t, r, 0);
+    return at;
+}
+
+static void dpari_show_blank(dpar_text *t, int32_t n)
+{
+    for (; n > 0; n--) {
+        dpari_text_char(t, ' ');
+    }
+}
+
+/* The text right-aligned in `width`. */
+static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
+{
+    dpari_show_blank(t, width - (int32_t)dpari_length(s));
+    dpar_text_put(t, s);
+}
+
+static void dpari_show_head(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, w->name);
+    dpar_text_put(t, "  ");
+    if (w->params > 0.0) {
+        dpari_show_count(t, w->params);
+        dpar_text_put(t, " parameters, ");
+    }
+    dpari_show_count(t, w->tokens);
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, " a sample\non  ");
+    dpari_text_int(t, dpari_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpar_text_put(t, c->gpu.name);
+    dpar_text_put(t, " (");
+    dpari_text_int(t, c->nodes);
+    dpar_text_put(t, c->nodes == 1 ? " node of " : " nodes of ");
+    dpari_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", ");
+    dpari_text_fixed(t, c->link_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s inside, ");
+    dpari_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s a node outside)\n");
+    dpar_text_put(t, r->global_batch > 0 ? "global batch " : "global batch free");
+    if (r->global_batch > 0) {
+        dpari_text_int(t, r->global_batch);
+    }
+    dpar_text_put(t, ", ");
+    dpar_text_put(t, r->job->recipe.name);
+    dpar_text_put(t, " precision, ");
+    dpar_text_put(t, dpari_stack_name(w->stack));
+    dpar_text_put(t, " software");
+    if (w->heads > 0) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpari_attention_name(w->attention));
+        dpar_text_put(t, " attention");
+    }
+    dpar_text_put(t, "\n\n");
+}
+
+static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    char cell[96];
+    dpar_text c;
+    int32_t n;
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_int(&c, i + 1);
+    dpari_show_right(t, cell, 3);
+    dpar_text_put(t, "  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_fixed(&c, p->memory.total * 1e-9, 1);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, " GB ");
+    (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_seconds(&c, p->step.total);
+    dpari_show_right(t, cell, 10);
+    dpari_text_char(t, ' ');
+    n = dpari_show_time_bar(t, r, &p->step, longest, 36);
+    dpari_show_blank(t, 37 - n);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_count(&c, p->step.tokens_per_s_gpu);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, "/s ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_fixed(&c, 100.0 * p->step.mfu, 1);
+    dpari_show_right(t, cell, 5);
+    dpar_text_put(t, "%  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_strategy_write(&p->strategy, t);
+    if (!p->fits) {
+        dpar_text_put(t, "  DOES NOT FIT");
+    }
+    dpari_text_char(t, '\n');
+}
+
+static void dpari_show_legend(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k, n = 0;
+    dpar_text_put(t, "\ntime bar:");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpari_text_char(t, ' ');
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            dpari_text_char(t, dpari_term_letter[i]);
+            dpari_show_colour(t, r, 0);
+            dpari_text_char(t, ' ');
+            dpar_text_put(t, dpar_time_name(i));
+            n++;
+        }
+    }
+    dpar_text_put(t, "\nmemory bar: share of ");
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB; MFU: ");
+    dpar_text_put(t,
+                  r->job->work->heads > 0
+                      ? "attention counted in full, vocabulary counted, recomputation not, of the "
+                        "dense peak\n"
+                      : "of the dense matrix peak\n");
+}
+
+static void dpari_report_text(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30;
+    int32_t i;
+    dpari_show_head(t, r);
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    dpar_text_put(t,
+                  "  #     memory a GPU           step time                                     ");
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_show_row(t, r, i, longest);
+    }
+    dpari_show_legend(t, r);
+    if (r->note != NULL) {
+        dpar_text_put(t, r->note);
+        dpari_text_char(t, '\n');
+    }
+    if (r->seconds > 0.0) {
+        dpari_show_count(t, (double)r->evaluated);
+        dpar_text_put(t, " configurations priced in ");
+        dpari_show_seconds(t, r->seconds);
+        dpari_text_char(t, '\n');
+    }
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i == 0 ? "\nwhy not its neighbours?\n  " : "  ");
+        dpar_text_put(t, r->rejected[i].text);
+        dpari_text_char(t, '\n');
+    }
+}
+
+/* ---- one plan in full ----------------------------------------------------------------------- */
+
+static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
+                            const char *unit_name)
+{
+    char cell[48];
+    dpar_text c;
+    int32_t i;
+    if (!(v > 0.0005 * whole || v < -0.0005 * whole)) {
+        return;
+    }
+    dpar_text_put(t, "  ");
+    dpar_text_put(t, name);
+    dpari_text_column(t, 18);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
+    dpari_show_right(t, cell, 10);
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, unit_name);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_fixed(&c, 100.0 * v / whole, 1);
+    dpari_show_right(t, cell, 7);
+    dpar_text_put(t, " % ");
+    for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
+        dpari_text_char(t, '#');
+    }
+    dpari_text_char(t, '\n');
+}
+
+/* Time against memory: what is given up for each GB. */
+static void dpari_show_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    for (i = 0; i < r->fronts && i < 8; i++) {
+        dpar_text_put(
+            t, i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n  " : "  ");
+        dpari_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
+        dpar_text_put(t, " GB  ");
+        dpari_show_seconds(t, r->front[i].step.total);
+        dpar_text_put(t, "  ");
+        dpar_strategy_write(&r->front[i].strategy, t);
+        dpari_text_char(t, '\n');
+    }
+}
+
+static void dpari_report_explain(dpar_text *t, const dpar_report *r)
+{
+    const dpar_plan *p = &r->plan[0];
+    int32_t i;
+    if (r->plans < 1) {
+        return;
+    }
+    dpari_show_front(t, r);
+    dpar_text_put(t, "\nthe first plan in full: ");
+    dpar_strategy_write(&p->strategy, t);
+    dpar_text_put(t, "\n\nmemory of pipeline rank ");
+    dpari_text_int(t, p->memory.worst);
+    dpar_text_put(t, ", the worst\n");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
+    }
+    dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
+    dpar_text_put(t, "  between ");
+    dpari_text_fixed(t, p->memory.lower * 1e-9, 1);
+    dpar_text_put(t, " and ");
+    dpari_text_fixed(t, p->memory.upper * 1e-9, 1);
+    dpar_text_put(t, " GB (allocator 3 to 10 %); first stage ");
+    dpari_text_fixed(t, p->memory.first * 1e-9, 1);
+    dpar_text_put(t, ", last ");
+    dpari_text_fixed(t, p->memory.last * 1e-9, 1);
+    dpar_text_put(t, " GB\n\ntime of a step\n");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
+    }
+    dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
+    dpar_text_put(t, "\nsent by a GPU in a step: ");
+    dpari_text_fixed(t, p->step.link_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over in-node links, ");
+    dpari_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over the network (");
+    dpari_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB of it all by data parallelism); ");
+    dpari_show_seconds(t, p->step.dp_hidden_s);
+    dpar_text_put(t, " of communication hidden behind compute\n");
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void dpari_json_text(dpar_text *t, const char *s)
+{
+    static const char hex[17] = "0123456789abcdef";
+    dpari_text_char(t, '"');
+    for (; *s != 0; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            dpari_text_char(t, '\\');
+            dpari_text_char(t, *s);
+        } else if (c < 0x20u) {
+            dpar_text_put(t, "\\u00");
+            dpari_text_char(t, hex[c >> 4]);
+            dpari_text_char(t, hex[c & 15u]);
+        } else {
+            dpari_text_char(t, *s);
+        }
+    }
+    dpari_text_char(t, '"');
+}
+
+static void dpari_json_real(dpar_text *t, const char *name, double v, const char *then)
+{
+    dpari_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpari_text_real(t, dpari_finite(v) ? v : 0.0, 9);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_int(dpar_text *t, const char *name, int64_t v, const char *then)
+{
+    dpari_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpari_text_int(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
+{
+    dpari_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpari_json_text(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
+{
+    char word[48];
+    dpar_text w;
+    dpar_text_put(t, "{");
+    dpari_json_int(t, "dp", s->dp, ", ");
+    dpari_json_int(t, "shard", s->shard > 0 ? s->shard : s->dp, ", ");
+    dpari_json_int(t, "zero", s->zero, ", ");
+    dpari_json_int(t, "tp", s->tp, ", ");
+    dpari_json_int(t, "sp", s->sp, ", ");
+    dpari_json_int(t, "cp", s->cp, ", ");
+    dpari_json_word_of(t, "cp_kind", dpari_cp_name(s->cp_kind), ", ");
+    dpari_json_int(t, "pp", s->pp, ", ");
+    dpari_json_int(t, "vp", s->vp, ", ");
+    dpari_json_int(t, "ep", s->ep, ", ");
+    dpari_json_int(t, "etp", s->etp, ", ");
+    dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
+    dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
+    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
+    dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
+    dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_bits(&w, "", s->offload, 1);
+    dpari_json_word_of(t, "offload", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    if (s->overlap & DPAR_OVERLAP_DEFAULT) {
+        dpar_text_put(&w, "default");
+    } else {
+        dpari_write_bits(&w, "", s->overlap, 0);
+    }
+    dpari_json_word_of(t, "overlap", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_tiles(&w, s->tiles);
+    dpari_json_word_of(t, "tiles", word, "}");
+}
+
+static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    char line[160];
+    dpar_text w;
+    int32_t i, most_time = 0, most_memory = 0;
+    for (i = 1; i < DPAR_TIMES; i++) {
+        most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
+    }
+    for (i = 1; i < DPAR_MEMS; i++) {
+        most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
+    }
+    dpar_text_init(&w, line, sizeof(line));
+    dpari_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
+    dpar_text_put(&w, " % of the GPU's memory at worst, mostly ");
+    dpar_text_put(&w, dpar_memory_name(most_memory));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ", ");
+    dpar_text_init(&w, line, sizeof(line));
+    dpari_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
+    dpar_text_put(&w, " % of the step is ");
+    dpar_text_put(&w, dpar_time_name(most_time));
+    dpar_text_put(&w, ", the bubble ");
+    dpari_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
+    dpar_text_put(&w, " %");
+    dpari_json_text(t, line);
+}
+
+static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
+                             const char *name, int32_t rank)
+{
+    dpar_memory m;
+    int32_t i;
+    dpari_memory_rank(job, &p->strategy, rank, &m);
+    dpar_text_put(t, "     \"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), m.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "total", m.total * 1e-9, "},\n");
+}
+
+static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    int32_t i;
+    dpar_text_put(t, "    {\"strategy\": ");
+    dpari_json_strategy(t, &p->strategy);
+    dpar_text_put(t, ",\n     \"memory_gb\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n");
+    if (p->strategy.pp > 1) {
+        dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
+        dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
+    }
+    dpar_text_put(t, "     \"memory_range_gb\": {");
+    dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
+    dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
+    dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
+    dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
+    dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
+    dpari_json_real(t, "host", p->memory.host * 1e-9, "},\n     \"time_s\": {");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
+    }
+    dpari_json_real(t, "total", p->step.total, "},\n     ");
+    dpari_json_real(t, "tokens_per_s_per_gpu", p->step.tokens_per_s_gpu, ", ");
+    dpari_json_real(t, "samples_per_step", p->step.samples, ", ");
+    dpari_json_real(t, "tflops_per_gpu", p->step.tflops_gpu, ", ");
+    dpari_json_real(t, "mfu", p->step.mfu, ", ");
+    dpari_json_real(t, "mfu_causal", p->step.mfu_causal, ", ");
+    dpari_json_real(t, "hfu", p->step.hfu, ", ");
+    dpari_json_real(t, "bubble", p->step.bubble, ", ");
+    dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
+    dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
+    dpar_text_put(t,
+                  p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpari_json_reasons(t, r, p);
+    dpar_text_put(t, "]}");
+}
+
+static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"rejected\": [");
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
+        dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
+        dpari_json_real(t, "time_s", r->rejected[i].seconds, ", ");
+        dpari_json_real(t, "gb_over", r->rejected[i].bytes_over * 1e-9, ", \"strategy\": ");
+        dpari_json_strategy(t, &r->rejected[i].strategy);
+        dpar_text_put(t, "}");
+    }
+    dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
+    for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
+        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i],
+                       i + 1 < DPAR_RULES ? ", " : "");
+    }
+    dpar_text_put(t, "},\n");
+}
+
+static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    char line[400];
+    dpar_text l;
+    dpar_text_put(t, "  \"assumptions\": [\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "software: ");
+    dpar_text_put(&l, dpari_stack_name(w->stack));
+    dpar_text_put(&l, ", attention: ");
+    dpar_text_put(&l, dpari_attention_name(w->attention));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "precision ");
+    dpar_text_put(&l, r->job->recipe.name);
+    dpar_text_put(&l, ": bytes a parameter = weight ");
+    dpari_text_real(&l, r->job->recipe.weight, 3);
+    dpar_text_put(&l, " + gradient ");
+    dpari_text_real(&l, r->job->recipe.gradient, 3);
+    dpar_text_put(&l, " + master ");
+    dpari_text_real(&l, r->job->recipe.master, 3);
+    dpar_text_put(&l, " + moments ");
+    dpari_text_real(&l, r->job->recipe.moments, 3);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "machine: ");
+    dpar_text_put(&l, c->name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->source);
+    dpar_text_put(&l, "; GPU ");
+    dpar_text_put(&l, c->gpu.name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->gpu.source);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "calibration: ");
+    dpar_text_put(&l, c->cal.source);
+    dpar_text_put(&l, "; one standard deviation of products ");
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, " %, of links ");
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
+    dpar_text_put(&l, " %, of the network ");
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
+    dpar_text_put(&l, " %; activations of ");
+    dpari_text_int(&l, w->element);
+    dpar_text_put(&l, " bytes");
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
+                     "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
+                     "with recomputation; GB = 1e9 bytes\"");
+    dpar_text_put(t, "\n  ]\n");
+}
+
+/* Time against memory: nothing else is both faster and smaller; fastest first. */
+static void dpari_json_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"pareto\": [");
+    for (i = 0; i < r->fronts; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
+        dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
+        dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_json_strategy(t, &r->front[i].strategy);
+        dpari_text_char(t, '}');
+    }
+    dpar_text_put(t, "],\n");
+}
+
+static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
+{
+    dpar_text_put(t, "  \"recommendation\": {");
+    dpari_json_word_of(t, "name", a->name, ",\n    ");
+    dpari_json_word_of(t, "why", a->why, ",\n    ");
+    dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
+    dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
+}
+
+static void dpari_report_json(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "{\n  ");
+    dpari_json_word_of(t, "model", r->job->work->name, ", ");
+    dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
+    dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", ");
+    dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_json_plan(t, r, &r->plan[i]);
+        dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
+    }
+    dpar_text_put(t, "  ],\n");
+    dpari_json_front(t, r);
+    if (r->advice != NULL) {
+        dpari_json_advice(t, r->advice);
+    }
+    if (r->note != NULL) {
+        dpar_text_put(t, "  ");
+        dpari_json_word_of(t, "message", r->note, ",\n");
+    }
+    dpari_json_rejected(t, r);
+    dpar_text_put(t, "  ");
+    dpari_json_int(t, "evaluated", r->evaluated, ", ");
+    dpari_json_real(t, "seconds", r->seconds, ",\n");
+    dpari_json_assumptions(t, r);
+    dpar_text_put(t, "}\n");
+}
+
+/* ---- CSV ------------------------------------------------------------------------------------ */
+
+static void dpari_report_csv(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k;
+    dpar_text_put(t, "rank,strategy,fits");
+    for (k = 0; k < DPAR_MEMS; k++) {
+        dpari_text_char(t, ',');
+        dpar_text_put(t, dpar_memory_name(k));
+        dpar_text_put(t, "_gb");
+    }
+    dpar_text_put(t, ",total_gb,upper_gb");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        dpari_text_char(t, ',');
+        dpar_text_put(t, dpar_time_name(k));
+        dpar_text_put(t, "_s");
+    }
+    dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
+    for (i = 0; i < r->plans; i++) {
+        const dpar_plan *p = &r->plan[i];
+        dpari_text_int(t, i + 1);
+        dpar_text_put(t, ",\"");
+        dpar_strategy_write(&p->strategy, t);
+        dpar_text_put(t, p->fits ? "\",1" : "\",0");
+        for (k = 0; k < DPAR_MEMS + 2; k++) {
+            dpari_text_char(t, ',');
+            dpari_text_real(t,
+                            (k < DPAR_MEMS    ? p->memory.term[k]
+                             : k == DPAR_MEMS ? p->memory.total
+                                              : p->memory.upper) *
+                                1e-9,
+                            7);
+        }
+        for (k = 0; k < DPAR_TIMES + 1; k++) {
+            dpari_text_char(t, ',');
+            dpari_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
+        }
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.tokens_per_s_gpu, 7);
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.tflops_gpu, 5);
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.mfu, 5);
+        dpari_text_char(t, '\n');
+    }
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
+static const char dpari_svg_colour[DPAR_TIMES][8] = {
+    "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
+    "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
+
+static void dpari_svg_number(dpar_text *t, const char *name, double v)
+{
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpari_text_fixed(t, v, 1);
+    dpari_text_char(t, '"');
+}
+
+static void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h, const char *fill)
+{
+    dpar_text_put(t, "<rect");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpari_svg_number(t, "width", w);
+    dpari_svg_number(t, "height", h);
+    dpar_text_put(t, " fill=\"");
+    dpar_text_put(t, fill);
+    dpar_text_put(t, "\"/>\n");
+}
+
+static void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+{
+    dpar_text_put(t, "<text");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpar_text_put(t, " class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, "\">");
+}
+
+/* The same with &, < and > spelled out. */
+static void dpari_svg_escaped(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        if (*s == '&') {
+            dpar_text_put(t, "&amp;");
+        } else if (*s == '<') {
+            dpar_text_put(t, "&lt;");
+        } else if (*s == '>') {
+            dpar_text_put(t, "&gt;");
+        } else {
+            dpari_text_char(t, *s);
+        }
+    }
+}
+
+static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, const char *s)
+{
+    dpari_svg_open(t, x, y, style);
+    dpari_svg_escaped(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
+{
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 ");
+    dpari_text_fixed(t, height, 0);
+    dpar_text_put(t, "\" width=\"1120\" height=\"");
+    dpari_text_fixed(t, height, 0);
+    dpar_text_put(t, "\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
+                     ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
+                     ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
+                     ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
+                     "</style>\n");
+    dpari_svg_rect(t, 0, 0, 1120, height, "#ffffff");
+    dpari_svg_open(t, 24, 36, "h");
+    dpari_svg_escaped(t, r->job->work->name);
+    dpar_text_put(t, " on ");
+    dpari_text_int(t, dpari_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpari_svg_escaped(t, c->gpu.name);
+    dpar_text_put(t, "</text>\n");
+    dpari_svg_open(t, 24, 58, "s");
+    dpari_show_count(t, r->job->work->params);
+    dpar_text_put(t, " parameters, ");
+    dpari_text_int(t, c->nodes);
+    dpar_text_put(t, " nodes of ");
+    dpari_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", global batch ");
+    dpari_text_int(t, r->global_batch);
+    dpar_text_put(t, ", ");
+    dpari_svg_escaped(t, r->job->recipe.name);
+    dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
+}
+
+static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
+{
+    double x = 24;
+    int32_t i, k;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpari_svg_rect(t, x, y - 10, 12, 12, dpari_svg_colour[i]);
+            dpari_svg_text(t, x + 17, y, "l", dpar_time_name(i));
+            x += 34.0 + 7.2 * (double)dpari_length(dpar_time_name(i));
+        }
+    }
+}
+
+/* One plan: its name, the time by term, the memory against the capacity. */
+static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double y, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
+    int32_t k;
+    dpari_svg_open(t, x, y, "m");
+    dpari_text_int(t, i + 1);
+    dpar_text_put(t, "  ");
+    dpar_strategy_write(&p->strategy, t);
+    dpar_text_put(t, "</text>\n");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        double w = 600.0 * p->step.term[k] / longest;
+        if (w > 0.3) {
+            dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
+            x += w;
+        }
+    }
+    dpari_svg_open(t, x + 8, y + 21, "l");
+    dpari_show_seconds(t, p->step.total);
+    dpar_text_put(t, "</text>\n");
+    share = p->memory.total / capacity;
+    dpari_svg_rect(t, 760, y + 7, 200, 18, "#eeeeee");
+    dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
+                   p->fits ? "#009E73" : "#D55E00");
+    dpari_svg_open(t, 970, y + 21, "l");
+    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB   MFU ");
+    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpar_text_put(t, " %</text>\n");
+}
+
+static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
+{
+    dpari_svg_open(t, x, y, style);
+    dpari_text_real(t, v, 3);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* Step time over memory, each point a configuration that no other beats in both. */
+static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
+{
+    double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
+    int32_t i;
+    capacity = r->job->cluster->gpu.memory_bytes;
+    for (i = 0; i < r->fronts; i++) {
+        most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
+    }
+    dpari_svg_text(t, 24, top + 18, "s",
+                   "Pareto front: no configuration is both faster and smaller than a point here");
+    dpari_svg_rect(t, x0, y0, w, h, "#f7f7f7");
+    for (i = 0; i <= 4; i++) {
+        dpari_svg_rect(t, x0, y0 + h * i / 4.0, w, 0.7, "#cccccc");
+        dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
+        dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
+    }
+    for (i = 0; i < r->fronts; i++) {
+        double x = x0 + w * r->front[i].memory.total / capacity;
+        double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
+        if (i > 0) {
+            dpar_text_put(t, "<line stroke=\"#0072B2\" stroke-width=\"1.5\"");
+            dpari_svg_number(t, "x1", px);
+            dpari_svg_number(t, "y1", py);
+            dpari_svg_number(t, "x2", x);
+            dpari_svg_number(t, "y2", y);
+            dpar_text_put(t, "/>\n");
+        }
+        px = x;
+        py = y;
+        dpar_text_put(t, "<circle r=\"4.5\" fill=\"#0072B2\"");
+        dpari_svg_number(t, "cx", x);
+        dpari_svg_number(t, "cy", y);
+        dpar_text_put(t, "><title>");
+        dpar_strategy_write(&r->front[i].strategy, t);
+        dpar_text_put(t, "</title></circle>\n");
+    }
+    dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
+    dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
+}
+
+static void dpari_report_svg(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30, y = 132, height;
+    int32_t i;
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    height = y + 46.0 * r->plans + (r->fronts > 1 ? 310.0 : 10.0);
+    dpari_svg_head(t, r, height);
+    dpari_svg_legend(t, r, 86);
+    dpari_svg_text(t, 24, 110, "s", "step time by term");
+    dpari_svg_open(t, 760, 110, "s");
+    dpar_text_put(t, "memory of ");
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB</text>\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_svg_plan(t, r, i, y, longest);
+        y += 46.0;
+    }
+    if (r->fronts > 1) {
+        dpari_svg_front(t, r, y);
+    }
+    dpar_text_put(t, "</svg>\n");
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+                                    dpar_why *why)
+{
+    switch (format) {
+    case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;
+    case DPAR_REPORT_EXPLAIN: dpari_report_explain(t, r); break;
+    case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
+    case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
+    case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 4", format, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+#endif /* DPAR_COST_IMPLEMENTATION */

@@ -1,0 +1,2185 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_debug.h - looking for faults: what this machine allows, and whether a halo exchange was right.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Nothing here is needed by a code that works.
+ *
+ *     #include "dpar_debug.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static char text[20000];
+ *         dpar_text t;
+ *         dpar_text_init(&t, text, sizeof text);
+ *         dpar_doctor(NULL, &t);                          how many things are wrong
+ *         return puts(text) < 0;
+ *     } */
+
+#ifdef __has_include
+#if !__has_include("dpar_halo.h")
+#error dpar_debug.h needs dpar_halo.h beside it, of the same release
+#endif
+#endif
+#include "dpar_halo.h"
+#if DPAR_VERSION != 200
+#error dpar_debug.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_DEBUG_H
+#define DPAR_DEBUG_H
+
+/* ==== debug/doctor.h ==== */
+
+/* doctor - what dpar sees on this machine, what it will use, and what is wrong. */
+
+/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
+ * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
+ * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
+ * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
+ * what the kernel allows. */
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
+
+/* ==== debug/halo_check.h ==== */
+
+/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
+ * suspected, or in its tests:
+ *
+ *     dpar_halo_exchange_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_exchange_run(x);
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);   none is left
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     ... steps ...
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange
+ *
+ * Nothing here is needed by a code that works. */
+
+/* What is looked for. There is none at 0. */
+enum {
+    /* Nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
+    DPAR_HALO_POISON = 1,
+    /* A NaN that is still there, in a cell that exchanges fill: E_ARG with field, cell and rank. Of
+     * fields that have no NaN themselves. Local. */
+    DPAR_HALO_UNFILLED,
+    /* A value that an exchange would change, bit for bit: a halo that is stale; with a plan of
+     * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
+     * point, both ranks, both values. Nothing changes (halos do while it runs). COLLECTIVE; an
+     * exchange and a copy of the halos (dpar_comm_alloc). */
+    DPAR_HALO_STALE,
+    /* A halo cell that is not its owner's, over another way: each field's own points are gathered
+     * on rank 0 by plain messages, put together as the serial code would hold them, and the halos
+     * of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
+     * lists). E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes memory for the whole
+     * grid on rank 0 (dpar_comm_alloc). */
+    DPAR_HALO_WRONG
+};
+/* Between exchanges. OK: nothing was found. E_ARG also: no plan, no such `what`, an exchange that
+ * has not ended, fields in a device's memory where messages carry all (nothing waits for it). Then
+ * errors of the communicator. */
+DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why);
+
+/* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
+ * most along any mesh axis (1: a neighbour), pieces (boxes), bytes, those of them that are read
+ * where they lie, runs of memory; and with options.timers the phases' times, microseconds an
+ * exchange. Nothing for NULL. Local, O(peers x pieces). */
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
+
+#endif /* DPAR_DEBUG_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_DEBUG_IMPLEMENTATION)) && \
+    !defined(DPAR_DEBUG_IMPLEMENTATION_DONE)
+#define DPAR_DEBUG_IMPLEMENTATION_DONE
+
+/* ==== debug/checkup.h ==== */
+
+/* checkup - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
+ * any machine before it. */
+
+enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
+
+/* Names in a directory of the system; longer names are cut. */
+typedef struct dpari_names {
+    int32_t count;
+    char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
+} dpari_names;
+
+/* A machine and a job, as far as the judgement depends on them. */
+typedef struct dpari_checkup {
+    dpar_start job;
+    dpar_status job_status; /* of finding it, with the sentence */
+    dpar_why job_why;
+    int32_t nodes;                         /* of the job; 0: nobody says */
+    int32_t here;                          /* ranks of the job on this node */
+    int32_t cores;                         /* of the machine */
+    int32_t allowed;                       /* to this process */
+    double quota;                          /* cores that the cgroup grants; 0: all */
+    int64_t memory, memory_free;           /* bytes; 0: not known */
+    int64_t memory_limit;                  /* of the cgroup; 0: none */
+    int64_t shm, shm_free;                 /* of /dev/shm; -1: there is none */
+    int32_t memfd;                         /* memory without a name works */
+    int32_t cma;                           /* 0: a process may read another's memory, or errno */
+    int32_t yama;                          /* ptrace_scope; -1: there is no such file */
+    int64_t page;                          /* bytes */
+    char huge[24];                         /* huge pages of shared memory */
+    char load[16];                         /* of the last minute, as the system says it; "" */
+    int32_t runnable;                      /* threads that run or wait for a core; -1: not known */
+    int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1: unlimited */
+    int64_t file_bytes;                    /* ulimit -f; -1: unlimited */
+    int32_t gpus;                          /* of NVIDIA's that the machine shows */
+    int32_t infiniband, slingshot;         /* are there such cards? */
+    dpari_names links;                     /* network interfaces, */
+    uint32_t up;                           /* bit i: link i is up */
+} dpari_checkup;
+
+/* What a rank tells the others about itself; the same bytes on all ranks. */
+typedef struct dpari_doctor_chart {
+    uint64_t host; /* hash of its name */
+    uint64_t cpus[DPARI_CPU_WORDS];
+    int32_t local_rank;
+    char gpu[44]; /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
+} dpari_doctor_chart;
+
+/* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
+DPARI_API double dpari_doctor_quota(const dpari_site *site);
+DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *site);
+/* All that can be read of the files of a site. */
+DPARI_API void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+/* What is not wrong for dpar, but will be for others: a line "note: ...", or nothing. */
+DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
+/* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
+DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                     dpar_text *out);
+/* The same for the ranks together, seen from rank `me`; cores: of its machine. */
+DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t n, int32_t me,
+                                       int32_t cores, dpar_text *out);
+
+/* ==== debug/doctor.c ==== */
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#endif
+
+/* ---- reading the machine ----------------------------------------------------------------------
+ */
+
+static int dpari_doctor_begins(const char *s, const char *with)
+{
+    size_t i = 0;
+    while (with[i] != 0 && s[i] == with[i]) {
+        i++;
+    }
+    return with[i] == 0;
+}
+
+/* The number at s after blanks; -1 where there is none, as in "max". */
+static int64_t dpari_doctor_number(const char *s)
+{
+    int64_t v = 0;
+    while (*s == ' ' || *s == '\t') {
+        s++;
+    }
+    if (*s < '0' || *s > '9') {
+        return -1;
+    }
+    for (; *s >= '0' && *s <= '9'; s++) {
+        v = v < INT64_MAX / 10 - 10 ? v * 10 + (*s - '0') : INT64_MAX;
+        if (v == INT64_MAX) {
+            break;
+        }
+    }
+    return v;
+}
+
+/* The number in a file; -1: no file, or no number in it. */
+static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
+{
+    char text[64];
+    return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
+}
+
+/* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
+static int64_t dpari_doctor_line(const char *text, const char *key)
+{
+    size_t i, n = dpari_length(key);
+    for (i = 0; text[i] != 0; i++) {
+        if ((i == 0 || text[i - 1] == '\n') && dpari_doctor_begins(text + i, key)) {
+            int64_t v = dpari_doctor_number(text + i + n);
+            return v > 0 ? v * 1024 : 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+{
+    char full[256];
+    dpar_text t;
+    DIR *at;
+    struct dirent *entry;
+    names->count = 0;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, s->root);
+    dpar_text_put(&t, path);
+    at = opendir(full);
+    while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            dpari_copy_text(names->name[names->count++], DPARI_DOCTOR_NAME, entry->d_name,
+                            DPARI_DOCTOR_NAME);
+        }
+    }
+    if (at != NULL) {
+        closedir(at);
+    }
+}
+
+/* Does the comma list [s, s + n) hold the word? */
+static int dpari_doctor_lists(const char *s, size_t n, const char *word)
+{
+    size_t i = 0, k;
+    for (k = 0; k <= n; k++) {
+        if (k == n || s[k] == ',') {
+            if (dpari_spells(s + i, k - i, word)) {
+                return 1;
+            }
+            i = k + 1;
+        }
+    }
+    return 0;
+}
+
+/* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
+ * holds lines "4:cpu,cpuacct:/a/b". */
+static int dpari_doctor_group(const dpari_site *s, const char *controller, char *path, size_t room)
+{
+    char text[2048];
+    size_t i = 0, a, b, end;
+    if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
+        return 0;
+    }
+    while (text[i] != 0) {
+        for (a = i; text[a] != 0 && text[a] != ':' && text[a] != '\n';) {
+            a++;
+        }
+        for (b = a + (text[a] == ':'); text[b] != 0 && text[b] != ':' && text[b] != '\n';) {
+            b++;
+        }
+        for (end = b; text[end] != 0 && text[end] != '\n';) {
+            end++;
+        }
+        if (text[a] == ':' && text[b] == ':' &&
+            (controller[0] == 0 ? b == a + 1
+                                : dpari_doctor_lists(text + a + 1, b - a - 1, controller))) {
+            dpari_copy_text(path, room, text + b + 1, end - b - 1);
+            return 1;
+        }
+        i = end + (text[end] == '\n');
+    }
+    return 0;
+}
+
+/* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
+static double dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
+                                 double (*value)(const dpari_site *s, const char *folder))
+{
+    char path[512], folder[640];
+    double least = 0.0, v;
+    size_t n;
+    dpar_text t;
+    dpari_copy_text(path, sizeof path, group, sizeof path);
+    n = dpari_length(path);
+    for (;;) {
+        while (n > 0 && path[n - 1] == '/') {
+            path[--n] = 0;
+        }
+        dpar_text_init(&t, folder, sizeof folder);
+        dpar_text_put(&t, base);
+        dpar_text_put(&t, path);
+        v = value(s, folder);
+        least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
+        if (n == 0) {
+            return least;
+        }
+        while (n > 0 && path[n - 1] != '/') {
+            path[--n] = 0;
+        }
+    }
+}
+
+static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
+                               char *text, size_t room)
+{
+    char path[700];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, folder);
+    dpar_text_put(&t, name);
+    return dpari_site_read(s, path, text, room);
+}
+
+static double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota, period = -1;
+    size_t i = 0;
+    if (dpari_doctor_in(s, folder, "/cpu.max", text, sizeof text) <= 0) {
+        return 0.0;
+    }
+    quota = dpari_doctor_number(text);
+    while (text[i] != 0 && text[i] != ' ') {
+        i++;
+    }
+    period = dpari_doctor_number(text + i);
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota = -1, period = -1;
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
+        quota = dpari_doctor_number(text);
+    }
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
+        period = dpari_doctor_number(text);
+    }
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+static double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+DPARI_API double dpari_doctor_quota(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0;
+    if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
+    }
+    return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+}
+
+DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0, least;
+    if (dpari_doctor_group(s, "memory", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
+    }
+    least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 says 2^63 for none */
+}
+
+/* The word in brackets of "always [never] force". */
+static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
+{
+    char text[128];
+    size_t a = 0, b;
+    word[0] = 0;
+    if (dpari_site_read(s, path, text, sizeof text) <= 0) {
+        return;
+    }
+    while (text[a] != 0 && text[a] != '[') {
+        a++;
+    }
+    for (b = a; text[b] != 0 && text[b] != ']'; b++) {
+        ;
+    }
+    if (text[b] == ']') {
+        dpari_copy_text(word, room, text + a + 1, b - a - 1);
+    }
+}
+
+static int32_t dpari_doctor_gpus(const dpari_site *s)
+{
+    dpari_names names;
+    int32_t i, n = 0;
+    dpari_doctor_list(s, "/proc/driver/nvidia/gpus", &names);
+    if (names.count > 0) {
+        return names.count;
+    }
+    dpari_doctor_list(s, "/dev", &names); /* "nvidia0", not "nvidiactl" */
+    for (i = 0; i < names.count; i++) {
+        n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
+             names.name[i][6] <= '9';
+    }
+    return n;
+}
+
+static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
+{
+    dpari_names cards;
+    int32_t i;
+    dpari_doctor_list(s, "/sys/class/net", &c->links);
+    for (i = 0; i < c->links.count; i++) {
+        char path[96], state[16];
+        dpar_text t;
+        dpar_text_init(&t, path, sizeof path);
+        dpar_text_put(&t, "/sys/class/net/");
+        dpar_text_put(&t, c->links.name[i]);
+        dpar_text_put(&t, "/operstate");
+        if (dpari_site_read(s, path, state, sizeof state) > 0 &&
+            (dpari_doctor_begins(state, "up") || dpari_doctor_begins(state, "unknown"))) {
+            c->up |= (uint32_t)1 << i;
+        }
+        c->slingshot = c->slingshot || dpari_doctor_begins(c->links.name[i], "hsn");
+    }
+    dpari_doctor_list(s, "/sys/class/cxi", &cards);
+    c->slingshot = c->slingshot || cards.count > 0;
+    dpari_doctor_list(s, "/sys/class/infiniband", &cards);
+    c->infiniband = cards.count > 0;
+}
+
+/* Threads of the machine that run or wait for a core, this one with them: of "0.41 0.50 0.37 3/911
+ * 4023" the 3. -1: not known. */
+static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
+{
+    char text[96];
+    size_t i, blanks = 0;
+    load[0] = 0;
+    if (dpari_site_read(s, "/proc/loadavg", text, sizeof text) <= 0) {
+        return -1;
+    }
+    for (i = 0; text[i] != 0 && blanks < 3; i++) {
+        if (text[i] == ' ' && blanks++ == 0) {
+            dpari_copy_text(load, room, text, i);
+        }
+    }
+    return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
+}
+
+/* The least of five looks in 20 ms: what comes and goes does not count. */
+static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
+{
+    int32_t look;
+    c->runnable = dpari_doctor_runnable(s, c->load, sizeof c->load);
+    for (look = 1; look < 5 && c->runnable > 0; look++) {
+        int32_t now;
+        dpari_os_sleep(5e-3);
+        now = dpari_doctor_runnable(s, c->load, sizeof c->load);
+        c->runnable = now < c->runnable ? now : c->runnable;
+    }
+}
+
+DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+{
+    char text[4096];
+    if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
+        c->memory = dpari_doctor_line(text, "MemTotal:");
+        c->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    }
+    c->quota = dpari_doctor_quota(s);
+    c->memory_limit = dpari_doctor_memory_limit(s);
+    c->yama = (int32_t)dpari_doctor_file(s, "/proc/sys/kernel/yama/ptrace_scope");
+    dpari_doctor_choice(s, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", c->huge,
+                        sizeof c->huge);
+    c->gpus = dpari_doctor_gpus(s);
+    dpari_doctor_links(s, c);
+    dpari_doctor_load(s, c);
+}
+
+/* ---- asking the system ------------------------------------------------------------------------
+ */
+
+static int32_t dpari_doctor_bits(const uint64_t *mask)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < 64 * DPARI_CPU_WORDS; i++) {
+        n += (int32_t)(mask[i / 64] >> (i % 64) & 1);
+    }
+    return n;
+}
+
+/* A limit in bytes or files; -1: there is none. */
+static int64_t dpari_doctor_ulimit(int which)
+{
+    struct rlimit limit;
+    /* the type of `which` is glibc's own */
+#if defined(__GLIBC__) && !defined(__cplusplus)
+    int got = getrlimit((__rlimit_resource_t)which, &limit);
+#elif defined(__GLIBC__)
+    int got = getrlimit(static_cast<__rlimit_resource_t>(which), &limit);
+#else
+    int got = getrlimit(which, &limit);
+#endif
+    return got != 0 || limit.rlim_cur == RLIM_INFINITY || (uint64_t)limit.rlim_cur > INT64_MAX
+               ? -1
+               : (int64_t)limit.rlim_cur;
+}
+
+/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
+ * harder direction where rules differ. 0, or the error. */
+static int32_t dpari_doctor_try_cma(void)
+{
+    int32_t *answer =
+        (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t probe = UINT64_C(0x6470617264706172), word = 0;
+    int32_t got = ENOSYS;
+    pid_t parent = getpid(), child;
+    if ((void *)answer == MAP_FAILED) {
+        return ENOMEM;
+    }
+    *answer = ENOSYS;
+    child = fork();
+    if (child == 0) {
+        int fine = dpari_os_read_peer((int32_t)parent, &word, (uint64_t)(uintptr_t)&probe, 8) == 0;
+        *answer = fine && word == probe ? 0 : errno != 0 ? errno : EPERM;
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    got = child > 0 ? *answer : EAGAIN;
+    munmap(answer, 4096);
+    return got;
+}
+
+static void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+{
+    uint64_t cpus[DPARI_CPU_WORDS];
+    struct statvfs shm;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int fd;
+    dpari_zero(c, sizeof *c);
+    c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
+    c->here = c->job_status != DPAR_OK ? 1
+              : c->job.local_size > 0  ? c->job.local_size
+              : c->nodes <= 1          ? c->job.size
+                                       : 1;
+    dpari_doctor_files(s, c);
+    dpari_os_cpus(cpus);
+    c->allowed = dpari_doctor_bits(cpus);
+    c->cores = cores > c->allowed ? (int32_t)cores : c->allowed;
+    c->memory = c->memory > 0 ? c->memory : dpari_os_memory();
+    c->shm = c->shm_free = -1;
+    if (statvfs("/dev/shm", &shm) == 0) {
+        c->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
+        c->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
+#else
+    fd = -1;
+#endif
+    c->memfd = fd >= 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    c->cma = dpari_doctor_try_cma();
+    c->page = dpari_os_page();
+    c->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
+#if defined(RLIMIT_MEMLOCK)
+    c->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
+#else
+    c->locked = -1;
+#endif
+    c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+    c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
+}
+
+/* ---- what is wrong ----------------------------------------------------------------------------
+ */
+
+typedef struct dpari_doctor {
+    const dpari_site *site;
+    const dpari_checkup *c;
+    dpar_text *out;
+    int32_t wrong;
+} dpari_doctor;
+
+/* One line; '#' and '@' as in dpari_say_word. */
+static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *word, int64_t a,
+                               int64_t b, int64_t c)
+{
+    dpar_why line;
+    dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
+    dpar_text_put(d->out, "WRONG: ");
+    dpar_text_put(d->out, line.text);
+    dpari_text_char(d->out, '\n');
+    d->wrong++;
+}
+
+/* Bytes in whole MiB, for sentences. */
+static int64_t dpari_doctor_mib(int64_t bytes)
+{
+    return bytes >> 20;
+}
+
+/* Ranks of the job on other nodes too? */
+static int dpari_doctor_spread(const dpari_checkup *c)
+{
+    return c->job.size > 1 &&
+           (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
+}
+
+/* What NCCL_SOCKET_IFNAME means for one interface: a list of beginnings, "^" before it: all others,
+ * "=" before it: whole names. */
+static int dpari_doctor_takes(const char *list, const char *link)
+{
+    const int not_these = list[0] == '^', whole = list[not_these] == '=';
+    size_t begin = (size_t)(not_these + whole), k;
+    for (k = begin;; k++) {
+        if (list[k] == ',' || list[k] == 0) {
+            size_t n = k - begin, i = 0;
+            while (i < n && link[i] == list[begin + i]) {
+                i++;
+            }
+            if (n > 0 && i == n && (!whole || link[n] == 0)) {
+                return !not_these;
+            }
+            begin = k + 1;
+        }
+        if (list[k] == 0) {
+            return not_these;
+        }
+    }
+}
+
+/* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
+ */
+static int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+{
+    const char *name = c->links.name[i];
+    return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
+           !dpari_doctor_begins(name, "veth") && !dpari_doctor_begins(name, "virbr") &&
+           !dpari_doctor_begins(name, "br-") && !dpari_doctor_begins(name, "ifb") &&
+           !dpari_doctor_begins(name, "cali") && !dpari_doctor_begins(name, "flannel");
+}
+
+static void dpari_doctor_network(dpari_doctor *d)
+{
+    const char *list = dpari_site_env(d->site, "NCCL_SOCKET_IFNAME");
+    int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
+    const char *first = "";
+    for (i = 0; i < d->c->links.count; i++) {
+        const char *name = d->c->links.name[i];
+        int takes = list != NULL && dpari_doctor_takes(list, name);
+        if (dpari_doctor_is_network(d->c, i)) {
+            first = networks++ == 0 ? name : first;
+        }
+        taken += takes;
+        loop += takes && dpari_same(name, "lo");
+        taken_networks += takes && !dpari_same(name, "lo");
+    }
+    if (list != NULL && list[0] != 0 && taken == 0) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ names no interface of this machine -> name one "
+                           "of those under \"network\" above",
+                           list, 0, 0, 0);
+    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ is this machine's own loop, the job has ranks "
+                           "on other nodes -> name the interface between the nodes",
+                           list, 0, 0, 0);
+    } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
+               !d->c->slingshot) {
+        dpari_doctor_wrong(d,
+                           "# network interfaces are up and NCCL_SOCKET_IFNAME does not say "
+                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=@ (or another)",
+                           first, networks, 0, 0);
+    }
+}
+
+/* One setting that Slingshot needs: `want` is how its value must begin; "" accepts any. */
+static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
+                                 const char *advice)
+{
+    const char *text = dpari_site_env(d->site, name);
+    dpar_text t;
+    char line[200];
+    if (text != NULL && dpari_doctor_begins(text, want)) {
+        return;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, text != NULL ? " is " : " is not set");
+    dpar_text_put(&t, text != NULL ? text : "");
+    dpar_text_put(&t, " -> export ");
+    dpar_text_put(&t, name);
+    dpari_text_char(&t, '=');
+    dpar_text_put(&t, advice);
+    dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
+}
+
+/* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
+static void dpari_doctor_slingshot(dpari_doctor *d)
+{
+    if (!d->c->slingshot || d->c->gpus == 0) {
+        return;
+    }
+    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn", "hsn (else Ethernet: slow, or a hang)");
+    dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
+                         "\"AWS Libfabric\" (else sockets, in silence)");
+    dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
+    dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
+                         "userfaultfd (the default deadlocks NCCL)");
+    dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
+    dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
+    dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
+    if (d->c->job.launcher == DPAR_LAUNCHER_PALS) {
+        dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
+        dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
+    }
+}
+
+/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
+static int32_t dpari_doctor_visible(const char *list, int32_t gpus)
+{
+    int32_t n = 1, i;
+    if (list == NULL) {
+        return gpus;
+    }
+    for (i = 0; list[i] != 0; i++) {
+        n += list[i] == ',';
+    }
+    return i == 0 ? 0 : n;
+}
+
+static void dpari_doctor_devices(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const char *list = dpari_site_env(d->site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus);
+    if (c->gpus == 0 || c->job_status != DPAR_OK) {
+        return;
+    }
+    if (c->job.size > 1 && c->job.local_rank < 0) {
+        dpari_doctor_wrong(d,
+                           "@ does not say the local rank, so no rank knows which of # GPUs is "
+                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
+                           "beside DPAR_RANK and DPAR_SIZE",
+                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
+    }
+    /* a single visible one may be another for each rank */
+    if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
+        dpari_doctor_wrong(d,
+                           "# ranks of this node see # GPUs@: some share one -> start # ranks a "
+                           "node, or show each rank its own",
+                           list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", c->here, visible,
+                           visible);
+    }
+    if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm holds # MiB@ and NCCL keeps its buffers between GPUs "
+                           "there -> docker run --shm-size=1g or more",
+                           "", dpari_doctor_mib(c->shm), 0, 0);
+    }
+}
+
+/* Ranks that will share memory here: a process that is alone may still launch some, two at least.
+ */
+static int32_t dpari_doctor_ranks(const dpari_checkup *c)
+{
+    return c->here > 1 ? c->here : 2;
+}
+
+/* Shared memory of a rank before it allocates any: staging of 2 * 256 KiB in its first communicator
+ * and at most 80 KiB of tables (1024 ranks). The same with what its process takes for itself. */
+#define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
+#define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
+
+/* Addresses of a rank in the shared file where a limit forbids as many as there is memory: those
+ * are halved, but not below 64 MiB. With a rank's lines, in the table of all ranks too. */
+static int64_t dpari_doctor_addresses(const dpari_checkup *c)
+{
+    const int64_t least = INT64_C(64) << 20;
+    int64_t heap = c->memory > least ? (c->memory + 65535) / 65536 * 65536 : least;
+    while (heap / 2 / 65536 * 65536 >= least) {
+        heap = heap / 2 / 65536 * 65536;
+    }
+    return heap + 16384;
+}
+
+static void dpari_doctor_memory(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
+    const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
+    if (!c->memfd && c->shm_free < shared) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm has # KiB free@, # ranks share memory through it and take # "
+                           "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+                           "", c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
+    }
+    if (c->file_bytes >= 0 && c->file_bytes < file) {
+        dpari_doctor_wrong(d,
+                           "ulimit -f is # KiB@: the memory that # ranks share counts as a file "
+                           "of # KiB, however little of it is used -> ulimit -f unlimited",
+                           "", c->file_bytes >> 10, ranks, file >> 10);
+    }
+    if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # KiB@ to # ranks, which take # KiB each to begin "
+                           "with -> raise its memory limit",
+                           "", c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
+    }
+    if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
+        dpari_doctor_wrong(d,
+                           "ulimit -v is # MiB@: shared memory takes addresses for all # ranks, "
+                           "and gets fewer -> ulimit -v unlimited",
+                           "", dpari_doctor_mib(c->addresses), c->here, 0);
+    }
+    if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
+        dpari_doctor_wrong(d,
+                           "ulimit -l is # KiB@, too little for network cards that read memory "
+                           "by themselves -> ulimit -l unlimited",
+                           "", c->locked >> 10, 0, 0);
+    }
+    if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
+        dpari_doctor_wrong(d, "ulimit -n is #@: # ranks meet through files and need # -> raise it",
+                           "", c->open_files, c->here, 2 * (int64_t)c->here + 64);
+    }
+}
+
+static void dpari_doctor_cores(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    if (c->here > c->cores) {
+        dpari_doctor_wrong(d,
+                           "# ranks run on # cores@, so most wait for a core, not for data -> "
+                           "start at most # here",
+                           "", c->here, c->cores, c->cores);
+    } else if (c->quota > 0.0 && c->quota < (double)c->here) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # hundredths of a core@ to # ranks, which then "
+                           "stand still part of the time -> raise its CPU limit, or start fewer",
+                           "", (int64_t)(c->quota * 100.0 + 0.5), c->here, 0);
+    }
+    if (c->runnable - c->here >= c->cores) {
+        dpari_doctor_wrong(d,
+                           "# threads want a core besides @ and there are # cores: each message "
+                           "then waits for turns -> end what else runs",
+                           c->here > 1 ? "those of the ranks" : "this one", c->runnable - c->here,
+                           c->cores, 0);
+    }
+}
+
+/* The least that containers give by default is 64 MiB. */
+DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+{
+    const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
+    if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
+        return;
+    }
+    dpar_text_put(out, "note: /dev/shm holds ");
+    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
+    dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
+                       "docker run --shm-size=1g or more\n");
+}
+
+DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor d;
+    d.site = site;
+    d.c = c;
+    d.out = out;
+    d.wrong = 0;
+    if (c->job_status != DPAR_OK) {
+        dpari_doctor_wrong(&d, "@ -> dpar_init will fail with this sentence", c->job_why.text, 0, 0,
+                           0);
+    }
+    dpari_doctor_cores(&d);
+    dpari_doctor_memory(&d);
+    dpari_doctor_devices(&d);
+    dpari_doctor_network(&d);
+    dpari_doctor_slingshot(&d);
+    return d.wrong;
+}
+
+/* ---- the ranks together -----------------------------------------------------------------------
+ */
+
+/* Ranks below `me` that have the same local rank, or would take the same device: said once, by the
+ * later one. */
+static void dpari_doctor_twins(dpari_doctor *d, const dpari_doctor_chart *charts, int32_t n)
+{
+    int32_t i, k;
+    for (i = 0; i < n; i++) {
+        for (k = 0; k < i; k++) {
+            const dpari_doctor_chart *a = &charts[k], *b = &charts[i];
+            if (a->host != b->host) {
+                continue;
+            }
+            if (a->local_rank >= 0 && a->local_rank == b->local_rank) {
+                dpari_doctor_wrong(d,
+                                   "ranks # and # are on one node and both are local rank #@ -> "
+                                   "start them with one launcher",
+                                   "", k, i, a->local_rank);
+            }
+            if (b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu)) {
+                dpari_doctor_wrong(d,
+                                   "ranks # and # take the same GPU (@) -> one rank a GPU: local "
+                                   "ranks 0, 1, ... or CUDA_VISIBLE_DEVICES of their own",
+                                   b->gpu, k, i, 0);
+            }
+            if (d->wrong >= 16) {
+                return; /* the picture is clear */
+            }
+        }
+    }
+}
+
+DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t n, int32_t me,
+                                       int32_t cores, dpar_text *out)
+{
+    dpari_doctor d;
+    uint64_t any[DPARI_CPU_WORDS];
+    int32_t i, k, here = 0, allowed;
+    dpari_zero(any, sizeof any);
+    d.site = NULL;
+    d.c = NULL;
+    d.out = out;
+    d.wrong = 0;
+    for (i = 0; i < n; i++) {
+        here += charts[i].host == charts[me].host;
+        for (k = 0; k < DPARI_CPU_WORDS && charts[i].host == charts[me].host; k++) {
+            any[k] |= charts[i].cpus[k];
+        }
+    }
+    allowed = dpari_doctor_bits(any);
+    if (allowed < here && allowed < cores) {
+        dpari_doctor_wrong(&d,
+                           "the # ranks of this node may use # of its # cores@ -> let the "
+                           "launcher bind each to its own (mpirun --bind-to core, srun "
+                           "--cpu-bind=cores), or to none",
+                           "", here, allowed, cores);
+    }
+    dpari_doctor_twins(&d, charts, n);
+    return d.wrong;
+}
+
+/* The device that a rank would take: the local rank'th of those that it sees. */
+static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
+                                 dpari_doctor_chart *chart)
+{
+    const char *list = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus), skip;
+    dpar_text t;
+    if (c->gpus == 0 || visible == 0) {
+        return;
+    }
+    skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
+    dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
+    if (list == NULL) {
+        dpari_text_int(&t, skip);
+        return;
+    }
+    for (; skip > 0; list++) {
+        skip -= *list == ',';
+    }
+    while (*list != 0 && *list != ',') {
+        dpari_text_char(&t, *list++);
+    }
+}
+
+static void dpari_doctor_host(char name[256])
+{
+    name[0] = 0;
+    gethostname(name, 255);
+    name[255] = 0;
+}
+
+static int32_t dpari_doctor_together(const dpari_site *s, const dpari_checkup *c, dpar_comm *world,
+                                     dpar_text *out)
+{
+    const int64_t bytes = world->size * (int64_t)sizeof(dpari_doctor_chart);
+    dpari_doctor_chart *charts = (dpari_doctor_chart *)dpari_os_pages(bytes), *mine;
+    char name[256];
+    int32_t wrong = 0;
+    size_t i;
+    dpar_status status = charts != NULL ? DPAR_OK : DPAR_E_SYSTEM;
+    if (status == DPAR_OK) {
+        mine = &charts[world->rank];
+        dpari_doctor_host(name);
+        mine->host = UINT64_C(14695981039346656037);
+        for (i = 0; name[i] != 0; i++) {
+            mine->host = (mine->host ^ (unsigned char)name[i]) * UINT64_C(1099511628211);
+        }
+        dpari_os_cpus(mine->cpus);
+        mine->local_rank = c->job.size > 1 ? c->job.local_rank : -1;
+        dpari_doctor_own_gpu(s, c, mine);
+        status = dpar_all_gather(world, mine, charts, (int64_t)sizeof *mine, DPAR_U8, NULL);
+    }
+    if (status == DPAR_OK) {
+        wrong = dpari_doctor_compare(charts, world->size, world->rank, c->cores, out);
+    } else {
+        dpar_text_put(out, "WRONG: the ranks cannot be compared: ");
+        dpar_text_put(out, charts != NULL ? world->why.text : "no memory");
+        dpar_text_put(out, " -> see dpar_comm_report\n");
+        wrong = 1;
+    }
+    dpari_os_unmap(charts, bytes);
+    return wrong;
+}
+
+/* ---- what it sees -----------------------------------------------------------------------------
+ */
+
+static void dpari_doctor_head(dpar_text *out, const char *title)
+{
+    dpar_text_put(out, title);
+    dpari_text_column(out, 11);
+}
+
+/* "47.2 GiB". */
+static void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
+{
+    double v = (double)bytes;
+    int32_t k = 0;
+    if (bytes < 0) {
+        dpar_text_put(out, "unlimited");
+        return;
+    }
+    for (; v >= 1024.0 && k < 4; k++) {
+        v /= 1024.0;
+    }
+    dpari_text_fixed(out, v, k > 0 ? 1 : 0);
+    dpar_text_put(out, k == 0   ? " B"
+                       : k == 1 ? " KiB"
+                       : k == 2 ? " MiB"
+                       : k == 3 ? " GiB"
+                                : " TiB");
+}
+
+static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
+{
+    const dpar_start *j = &c->job;
+    dpari_doctor_head(out, "launcher");
+    if (c->job_status != DPAR_OK) {
+        dpar_text_put(out, "its numbers do not fit together, see below\n");
+        return;
+    }
+    dpar_text_put(out, dpari_launcher_name(j->launcher));
+    dpar_text_put(out, ": rank ");
+    dpari_text_int(out, j->rank);
+    dpar_text_put(out, " of ");
+    dpari_text_int(out, j->size);
+    dpar_text_put(out, ", local rank ");
+    if (j->local_rank >= 0) {
+        dpari_text_int(out, j->local_rank);
+    } else {
+        dpar_text_put(out, "not said");
+    }
+    dpar_text_put(out, " of ");
+    if (j->local_size >= 0) {
+        dpari_text_int(out, j->local_size);
+    } else {
+        dpar_text_put(out, "not said");
+    }
+    dpar_text_put(out, ", job ");
+    dpar_text_put(out, j->id);
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor_head(out, "cores");
+    dpari_text_int(out, c->cores);
+    dpar_text_put(out, ", this process may use ");
+    dpari_text_int(out, c->allowed);
+    if (c->quota > 0.0) {
+        dpar_text_put(out, ", its cgroup grants ");
+        dpari_text_fixed(out, c->quota, 2);
+    }
+    dpari_text_char(out, '\n');
+    if (c->runnable >= 0) {
+        dpari_doctor_head(out, "load");
+        dpari_text_int(out, c->runnable);
+        dpar_text_put(out, " runnable on ");
+        dpari_text_int(out, c->cores);
+        dpar_text_put(out, " cores (this one counted), ");
+        dpar_text_put(out, c->load);
+        dpar_text_put(out, " over the last minute\n");
+    }
+    dpari_doctor_head(out, "memory");
+    dpari_doctor_bytes(out, c->memory);
+    dpar_text_put(out, ", free ");
+    dpari_doctor_bytes(out, c->memory_free);
+    if (c->memory_limit > 0) {
+        dpar_text_put(out, ", its cgroup grants ");
+        dpari_doctor_bytes(out, c->memory_limit);
+    }
+    dpar_text_put(out, "; pages of ");
+    dpari_text_int(out, c->page);
+    dpar_text_put(out, " B, huge ones for shared memory: ");
+    dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor_head(out, "limits");
+    dpar_text_put(out, "addresses ");
+    dpari_doctor_bytes(out, c->addresses);
+    dpar_text_put(out, ", locked ");
+    dpari_doctor_bytes(out, c->locked);
+    dpar_text_put(out, ", open files ");
+    dpari_text_int(out, c->open_files);
+    dpar_text_put(out, ", files ");
+    dpari_doctor_bytes(out, c->file_bytes);
+    dpar_text_put(out, "; /dev/shm ");
+    if (c->shm < 0) {
+        dpar_text_put(out, "is not there");
+    } else {
+        dpari_doctor_bytes(out, c->shm);
+        dpar_text_put(out, ", free ");
+        dpari_doctor_bytes(out, c->shm_free);
+    }
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c, dpar_text *out)
+{
+    const char *text;
+    int32_t i;
+    dpari_doctor_head(out, "network");
+    for (i = 0; i < c->links.count; i++) {
+        dpar_text_put(out, i > 0 ? ", " : "");
+        dpar_text_put(out, c->links.name[i]);
+        dpar_text_put(out, (c->up >> i & 1) ? "" : " (down)");
+    }
+    text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
+    dpar_text_put(out, text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set");
+    dpar_text_put(out, text != NULL ? text : "");
+    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
+    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
+    dpari_doctor_head(out, "GPUs");
+    dpari_text_int(out, c->gpus);
+    text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
+    dpar_text_put(out, text != NULL ? text : "");
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
+{
+    dpari_doctor_head(out, "will use");
+    if (world != NULL) {
+        dpar_text_put(out, "engine ");
+        dpar_text_put(out, world->engine.name);
+        dpar_text_put(out, " (as this communicator does); ");
+    } else if (c->job_status != DPAR_OK) {
+        dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
+    } else if (dpari_doctor_spread(c)) {
+        dpar_text_put(out, "engine mpi (dpar_mpi.h): shared memory joins one node only; ");
+    } else {
+        dpar_text_put(out, c->here > 1 ? "engine shm; " : "engine shm, one rank; ");
+    }
+    dpar_text_put(out, c->memfd ? "memory without a name (memfd); " : "files in /dev/shm; ");
+    if (c->cma == 0) {
+        dpar_text_put(out, "reads other ranks' memory (CMA); ");
+    } else {
+        dpar_text_put(out, "no reading of other ranks' memory (");
+        if (c->yama > 0) {
+            dpar_text_put(out, "yama ptrace_scope is ");
+            dpari_text_int(out, c->yama);
+        } else {
+            dpari_os_error(out, c->cma);
+            dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
+        }
+        dpar_text_put(out, "); ");
+    }
+    dpar_text_put(out, c->here > c->allowed && c->here > 1 ? "waits spin, yield, then sleep\n"
+                                                           : "waits spin, then sleep\n");
+}
+
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
+{
+    dpari_site here;
+    dpari_checkup *c = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *c);
+    char host[256];
+    int32_t wrong;
+    if (c == NULL) {
+        dpar_text_put(out, "WRONG: not a page of memory is left -> end something\n");
+        return 1;
+    }
+    dpari_site_here(&here);
+    dpari_doctor_look(&here, c);
+    dpari_doctor_host(host);
+    dpar_text_put(out, "dpar ");
+    dpari_text_int(out, DPAR_VERSION_MAJOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_MINOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_PATCH);
+    dpar_text_put(out, " on ");
+    dpar_text_put(out, host);
+    dpari_text_char(out, '\n');
+    dpari_doctor_say_job(c, out);
+    dpari_doctor_say_memory(c, out);
+    dpari_doctor_say_limits(c, out);
+    dpari_doctor_say_network(&here, c, out);
+    dpari_doctor_say_use(c, world, out);
+    dpari_doctor_note(c, out);
+    wrong = dpari_doctor_judge(&here, c, out);
+    if (world != NULL) {
+        wrong += dpari_doctor_together(&here, c, world, out);
+    }
+    dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
+    if (wrong > 1) {
+        dpari_text_int(out, wrong);
+        dpar_text_put(out, " things are wrong");
+    }
+    dpari_text_char(out, '\n');
+    dpari_os_unmap(c, (int64_t)sizeof *c);
+    return wrong;
+}
+
+/* ==== debug/halo_check.c ==== */
+
+/* Reports of an exchange, and what tells that it moved the right things. */
+
+/* ---- reports ----------------------------------------------------------------------------------
+ */
+
+static const char *dpari_hx_way(int32_t way)
+{
+    switch (way) {
+    case DPAR_HALO_MESSAGES: return "message";
+    case DPAR_HALO_PACKED: return "packed";
+    case DPAR_HALO_DIRECT: return "direct";
+    default: return "auto";
+    }
+}
+
+static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
+{
+    dpar_text_put(out, name);
+    dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpar_text_put(out, " us");
+}
+
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+{
+    dpari_hx_traffic t;
+    int32_t k, c;
+    if (!x || !out) {
+        return;
+    }
+    dpar_text_put(out, "halo exchange of rank ");
+    dpari_text_int(out, x->rank);
+    dpar_text_put(out, ", ");
+    dpari_text_int(out, x->fields);
+    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
+    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out,
+                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
+        int64_t column[6];
+        static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
+        column[0] = t.peer;
+        column[1] = t.hops;
+        column[2] = t.pieces;
+        column[3] = t.bytes;
+        column[4] = t.direct;
+        column[5] = t.runs;
+        for (c = 0; c < 6; c++) {
+            dpari_text_column(out, (size_t)place[c]);
+            dpari_text_int(out, column[c]);
+            if (c == 0) {
+                dpari_text_column(out, 12);
+                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+            }
+        }
+        dpari_text_char(out, '\n');
+    }
+    dpar_text_put(out, "  ");
+    dpari_text_int(out, x->count);
+    dpar_text_put(out, " exchanges");
+    if (x->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
+        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
+        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    }
+    dpari_text_char(out, '\n');
+}
+
+/* ---- looking for mistakes ---------------------------------------------------------------------
+ */
+
+/* A value that no code computes: a quiet NaN, all bits of an integer. */
+static void dpari_hx_poison_of(int32_t type, unsigned char *element)
+{
+    const uint64_t f64 = UINT64_C(0x7ff8) << 48;
+    const uint32_t f32 = 0x7fc00000u;
+    const uint16_t bf16 = 0x7fc0, f16 = 0x7e00;
+    memset(element, 0xff, 8);
+    switch (type) {
+    case DPAR_F64: memcpy(element, &f64, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(element, &f32, 4); break;
+    case DPAR_BF16: memcpy(element, &bf16, 2); break;
+    case DPAR_F16: memcpy(element, &f16, 2); break;
+    default: break;
+    }
+}
+
+/* Any NaN, or that integer. */
+static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+{
+    unsigned char element[8];
+    double d;
+    float f;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d != d;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(&f, at, 4); return f != f;
+    case DPAR_BF16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7f80;
+    case DPAR_F16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7c00;
+    default: break;
+    }
+    memset(element, 0xff, 8);
+    return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
+}
+
+static void dpari_hx_poison(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            uint64_t element[1];
+            dpar_mem_box b;
+            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_zero(b.from_stride, sizeof b.from_stride);
+            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(f, &b);
+        }
+    }
+}
+
+/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
+{
+    const dpar_halo *h = x->field[it->field].halo;
+    dpar_box all;
+    int32_t d;
+    dpar_text_put(out, "field ");
+    dpari_text_int(out, it->field);
+    dpar_text_put(out, ", point (");
+    if (dpar_halo_box(h, x->rank, &all)) {
+        for (d = 0; d < all.dims; d++) {
+            dpar_text_put(out, d ? ", " : "");
+            dpari_text_int(out, all.lo[d] + it->local[d] + at[d]);
+        }
+    }
+    dpar_text_put(out, ") component ");
+    dpari_text_int(out, at[it->dims - 1]);
+    dpar_text_put(out, " of rank ");
+    dpari_text_int(out, x->rank);
+}
+
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
+ * steps; 0 past the last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
+                            int64_t *place)
+{
+    int32_t d;
+    for (d = it->dims - 1; d >= 0; d--) {
+        *place += step[d];
+        if (++at[d] < it->extent[d]) {
+            return 1;
+        }
+        *place -= step[d] * it->extent[d];
+        at[d] = 0;
+    }
+    return 0;
+}
+
+/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                             const int64_t **step)
+{
+    dpar_mem_box b;
+    if (!dpari_hx_mem(&x->field[it->field])) {
+        *step = it->own_step;
+        return x->part[it->mine] + it->mine_at;
+    }
+    *step = it->dense;
+    if (!x->look) {
+        return NULL;
+    }
+    dpari_hx_box_of(x, it, x->look, 0, &b);
+    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
+}
+
+/* Index at[] of the sender's order, in the order of this rank's array. */
+static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
+{
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        here[it->here[d]] = it->flip >> it->here[d] & 1u ? it->extent[d] - 1 - at[d] : at[d];
+    }
+}
+
+static dpar_status dpari_hx_unfilled(const dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int32_t type = x->field[it->field].type;
+            const int64_t *step;
+            const unsigned char *from = dpari_hx_look_at(x, it, &step);
+            int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            if (!from) {
+                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
+                                 it->field, 0, 0, 0);
+            }
+            do {
+                dpar_text t;
+                if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
+                    continue;
+                }
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_hx_here(it, at, here);
+                dpari_hx_put_cell(x, it, here, &t);
+                dpar_text_put(&t, " was not filled, or came from a cell without a value");
+                return DPAR_E_ARG;
+            } while (dpari_hx_step_on(it, step, at, &place));
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- comparing with what an exchange brings ---------------------------------------------------
+ */
+
+static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
+{
+    uint64_t bits = 0;
+    double d;
+    float f;
+    dpar_mem_box b;
+    dpari_zero(&b, sizeof b);
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_F16:
+    case DPAR_BF16:
+        memcpy(&bits, at, (size_t)dpar_type_bytes(type));
+        b.to = &f;
+        b.from = &bits;
+        b.to_type = DPAR_F32;
+        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        (void)dpar_mem_move_box(&b);
+        d = (double)f;
+        break;
+    case DPAR_I64:
+    case DPAR_U64:
+        memcpy(&bits, at, 8);
+        dpari_text_int(out, (int64_t)bits);
+        return;
+    case DPAR_I32: {
+        int32_t i;
+        memcpy(&i, at, 4);
+        dpari_text_int(out, i);
+        return;
+    }
+    case DPAR_U32: {
+        uint32_t i;
+        memcpy(&i, at, 4);
+        dpari_text_int(out, i);
+        return;
+    }
+    default: dpari_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    }
+    dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+}
+
+/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kept, int back)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_box b;
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            dpari_hx_box_of(x, it, kept, back, &b);
+            st = dpari_hx_move_box(f, &b);
+            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+        }
+    }
+    return st;
+}
+
+/* Bytes of it. */
+static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
+{
+    int64_t bytes = 0, k;
+    int32_t s;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const int32_t type = x->field[x->item[k].field].type;
+            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+        }
+    }
+    return bytes;
+}
+
+/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
+ */
+static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *here)
+{
+    dpar_halo_walk w;
+    dpar_transfer t;
+    dpar_status st = x->step[0].number < 0
+                         ? DPAR_DONE
+                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                                           DPAR_HALO_FORWARD, NULL);
+    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
+        int32_t d;
+        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
+                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
+             d++) {
+        }
+        if (d == t.dims) {
+            return t.peer;
+        }
+    }
+    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+}
+
+/* The first cell of an item that differs: into *why. */
+static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                 const unsigned char *was, const unsigned char *is, dpar_why *why)
+{
+    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+    dpar_text t;
+    do {
+        if (memcmp(was + place * width, is + place * width, (size_t)width) == 0) {
+            continue;
+        }
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_hx_here(it, at, here);
+        dpari_hx_put_cell(x, it, here, &t);
+        dpar_text_put(&t, " is ");
+        dpari_hx_put_value(&t, type, was + place * width);
+        dpar_text_put(&t, "; of its owner, rank ");
+        dpari_text_int(&t, dpari_hx_owner(x, it, here));
+        dpar_text_put(&t, ", comes ");
+        dpari_hx_put_value(&t, type, is + place * width);
+        return 1;
+    } while (dpari_hx_step_on(it, it->dense, at, &place));
+    return 0;
+}
+
+/* What was kept against what has come: the first field with a difference, -1: none. */
+static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *was,
+                              const unsigned char *is, dpar_why *why)
+{
+    int32_t found = -1, s;
+    int64_t k;
+    for (s = 0; s < x->forward; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int64_t bytes =
+                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                found = it->field;
+            }
+            was += bytes;
+            is += bytes;
+        }
+    }
+    return found;
+}
+
+/* The sentence of the rank with the first field, for all. */
+static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why *found,
+                                 dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32;
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
+    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    if (st == DPAR_OK && first != INT64_MAX) {
+        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+                            (int32_t)(first % unit), NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return first == INT64_MAX ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
+                                               sizeof found->text, 0, 0, 0, 0);
+}
+
+/* Can the CPU look at a plan's arrays now? */
+static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
+{
+    if (!x) {
+        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    return !x->in_order ? DPAR_OK
+                        : dpari_say(DPAR_E_ARG, why,
+                                    "# fields in a device's memory, where messages carry all: "
+                                    "nothing waits for it",
+                                    x->fields, 0, 0, 0);
+}
+
+static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    unsigned char *was, *is;
+    void *memory = NULL;
+    int32_t field = -1;
+    int64_t bytes;
+    dpar_status st, kept;
+    dpari_zero(&found, sizeof found);
+    bytes = dpari_hx_kept_bytes(x);
+    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    was = (unsigned char *)memory;
+    is = was + bytes;
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
+    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    kept = st;
+    st = dpari_agree(x->c, st, why);
+    st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+    }
+    if (kept == DPAR_OK) {
+        kept = dpari_hx_keep(x, was, 1);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, why);
+    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
+}
+
+/* ---- comparing with the whole array -----------------------------------------------------------
+ */
+
+/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
+ * owner; those of a pair's other field too; one rank's local box. */
+typedef struct dpari_hx_whole {
+    const dpar_halo_exchange *x;
+    int32_t f, components, width;
+    dpar_box own, all; /* of the rank that is looked at */
+    unsigned char *points[2], *known[2], *local;
+    dpar_why *why;
+} dpari_hx_whole;
+
+static int64_t dpari_hx_volume(const dpar_box *b)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        n *= b->hi[d] - b->lo[d];
+    }
+    return n;
+}
+
+/* Bytes to point p of a dense box. */
+static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
+    }
+    return at * w->components * w->width;
+}
+
+static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
+{
+    int32_t d;
+    for (d = b->dims - 1; d >= 0; d--) {
+        if (++p[d] < b->hi[d]) {
+            return 1;
+        }
+        p[d] = b->lo[d];
+    }
+    return 0;
+}
+
+/* Some points of this rank's array of field f into `local`, which is dense. */
+static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                        int32_t field, const dpar_box *part)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t dims = part->dims;
+    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    dpari_hx_spot spot;
+    dpar_mem_box b;
+    int32_t d;
+    if (dpari_hx_volume(part) == 0) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < dims; d++) {
+        at[d] = part->lo[d] - w->all.lo[d];
+    }
+    dpari_hx_place(&x->array[field], at, w->components, &spot);
+    dpari_zero(&b, sizeof b);
+    b.dims = dims + 1;
+    b.to_type = b.from_type = b.through = f->type;
+    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
+    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
+    b.extent[dims] = w->components;
+    b.to_stride[dims] = 1;
+    b.from_stride[dims] = spot.stride[dims];
+    for (d = dims - 1; d >= 0; d--) {
+        b.extent[d] = part->hi[d] - part->lo[d];
+        b.to_stride[d] = step;
+        b.from_stride[d] = spot.stride[d];
+        step *= w->all.hi[d] - w->all.lo[d];
+    }
+    return dpari_hx_move_box(f, &b);
+}
+
+/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
+ * for stay as they are. */
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                    int32_t field)
+{
+    dpar_box slab;
+    dpar_status st;
+    int32_t n;
+    if (!x->array[field].compact) {
+        return dpari_hx_collect_box(x, w, field, &w->all);
+    }
+    st = dpari_hx_collect_box(x, w, field, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, field, &slab);
+    }
+    return st;
+}
+
+/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    if (dpari_hx_volume(&w->own) == 0) {
+        return;
+    }
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    do {
+        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
+        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
+        w->known[other][at / bytes] = 1;
+    } while (dpari_hx_next_point(&w->own, p));
+}
+
+/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
+ * half: where points lie in cells. */
+static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
+                               int32_t *turn)
+{
+    const int up = at[k] > n;
+    int32_t more = 0;
+    *face = dpari_halo_edge((int32_t)*face, (k ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH) + up, &more);
+    *turn = (*turn + more) % 4;
+    at[k] += up ? -2 * n : 2 * n;
+    if (more != 0) { /* the other face lies on its side */
+        const int64_t across = at[k];
+        const int32_t was = half[k];
+        at[k] = 2 * n - at[1 - k];
+        at[1 - k] = across;
+        half[k] = half[1 - k];
+        half[1 - k] = was;
+    }
+}
+
+/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
+ * face owns: q. 0: beyond two edges, where three faces meet. */
+static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2;
+    const int64_t n = h->grid.extent[y];
+    int64_t at[2];
+    int32_t half[2], k, hops;
+    for (k = 0; k < 2; k++) {
+        const int32_t points = h->points[y + k];
+        half[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        at[k] = 2 * p[y + k] + half[k];
+    }
+    for (hops = 0; hops < 3; hops++) {
+        int beyond[2], ends[2];
+        for (k = 0; k < 2; k++) {
+            beyond[k] = at[k] < 0 || at[k] > 2 * n;
+            ends[k] = at[k] - half[k] < 0 || at[k] - half[k] >= 2 * n;
+        }
+        if (beyond[0] && beyond[1]) {
+            return 0;
+        }
+        if (!ends[0] && !ends[1]) {
+            break;
+        }
+        dpari_hx_over_edge(n, beyond[0] || beyond[1] ? beyond[1] : ends[1], &q[0], at, half, turn);
+    }
+    for (k = 0; k < 2; k++) {
+        q[y + k] = (at[k] - half[k]) / 2;
+    }
+    return 1;
+}
+
+/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+{
+    const int32_t m = h->mirror;
+    int64_t columns, to;
+    if (!over && !seam) {
+        return 0;
+    }
+    columns = dpar_halo_points(h, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    to -= dpari_floor_div(to, columns) * columns;
+    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+        return 0;
+    }
+    q[m] = to;
+    return 1;
+}
+
+/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
+ * is itself. *turn: of vectors. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpari_stencil_axes(h->shape, w->all.dims);
+    *turn = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        const int64_t n = dpar_halo_points(h, d);
+        const int bends = d == h->fold;
+        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
+        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+        q[d] = p[d];
+        if (h->periodic >> d & 1u) {
+            q[d] = p[d] - dpari_floor_div(p[d], n) * n;
+        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_POLE_HIGH))) {
+            over = h->folds ? 1 : 2;
+            q[d] = 2 * (n - 1) + 1 - p[d] -
+                   (h->folds ? h->on_row : (h->pole_rows & DPAR_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
+            over = 2;
+            q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
+        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
+            return 0;
+        }
+        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+    }
+    if (outside > most) {
+        return 0;
+    }
+    if (dpari_hx_turned(h, over, seam, q)) {
+        *turn = 2;
+        return 1;
+    }
+    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
+}
+
+/* Is p among the points that blocks share? Own ones, and the face beyond. */
+static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, n = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
+             p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
+             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    }
+    return n == w->all.dims;
+}
+
+/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
+ * of a pair (-v, u), (-u, -v) or (v, -u). */
+static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+                            const unsigned char *point)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    const int pair = f->vector == 2 && (turn & 1) != 0;
+    dpari_stride_piece p;
+    dpari_stride one;
+    dpari_zero(&p, sizeof p);
+    p.to_type = p.from_type = f->type;
+    p.through = dpari_hx_wire(f);
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
+    dpari_stride_prepare(&one, &p);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
+}
+
+static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+                                    const int64_t *q, int32_t k, const unsigned char *got,
+                                    const unsigned char *want)
+{
+    const int32_t type = w->x->field[w->f].type;
+    dpar_text t;
+    int32_t d, pass;
+    dpar_text_init(&t, w->why->text, sizeof w->why->text);
+    dpar_text_put(&t, "field ");
+    dpari_text_int(&t, w->f);
+    for (pass = 0; pass < 2; pass++) {
+        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
+        for (d = 0; d < w->all.dims; d++) {
+            dpar_text_put(&t, d ? ", " : "");
+            dpari_text_int(&t, pass ? q[d] : p[d]);
+        }
+        dpari_text_char(&t, ')');
+        if (pass == 0) {
+            dpar_text_put(&t, " component ");
+            dpari_text_int(&t, k);
+            dpar_text_put(&t, " of rank ");
+            dpari_text_int(&t, rank);
+        }
+        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpari_hx_put_value(&t, type, pass ? want : got);
+    }
+    return DPAR_E_MISMATCH;
+}
+
+/* All cells of one rank's local box that have an image with an owner. */
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
+{
+    int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+    int32_t d, k, turn;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
+    }
+    do {
+        const unsigned char *points, *known;
+        int64_t from;
+        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
+            !dpari_hx_image(w, p, q, &turn)) {
+            continue;
+        }
+        from = dpari_hx_at(w, grid, q);
+        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+            uint64_t want[1] = {0};
+            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
+            dpari_hx_passed(w, turn, k, want, points + from);
+            if (memcmp(want, got, (size_t)w->width) != 0) {
+                return dpari_hx_differs(w, rank, p, q, k, got,
+                                        (const unsigned char *)(const void *)want);
+            }
+        }
+    } while (dpari_hx_next_point(&w->all, p));
+    return DPAR_OK;
+}
+
+/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
+{
+    int32_t coord[DPAR_MAX_AXES], i;
+    int64_t copy = 0;
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return -1;
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind != DPAR_SHARD) {
+            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+        }
+    }
+    return copy;
+}
+
+/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+static int64_t dpari_hx_local_bytes(const dpar_halo_exchange *x, int32_t f)
+{
+    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    int64_t most = 0;
+    dpar_box own, all;
+    int32_t r;
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+            most = dpari_most(most, dpari_hx_volume(&all) * point);
+        }
+    }
+    return most;
+}
+
+/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
+ * none), then its halos. */
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+}
+
+/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
+ * points together, then looks halos up. What it finds it writes. Hears all out, also after an
+ * error. */
+static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                         const dpar_box *grid, int64_t copy)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass, r;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        for (r = 0; f >= 0 && r < x->c->size; r++) {
+            const dpar_halo *h = x->field[f].halo;
+            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
+                continue;
+            }
+            if (r == x->rank) {
+                now = dpari_hx_collect(x, w, f);
+            } else {
+                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+            }
+            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK && pass < 2) {
+                dpari_hx_assemble(w, grid, pass);
+            } else if (st == DPAR_OK && w->why->text[0] == 0) {
+                (void)dpari_hx_look_up(w, grid, r);
+            }
+        }
+    }
+    return st;
+}
+
+/* Another rank than 0 sends its local boxes, as they are asked for. */
+static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
+            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+            now = dpari_hx_collect(x, w, f);
+            st = st == DPAR_OK ? now : st;
+            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            st = st == DPAR_OK ? now : st;
+        }
+    }
+    return st;
+}
+
+/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
+{
+    const dpar_halo *h = x->field[f].halo;
+    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
+    dpari_hx_whole w;
+    dpar_box grid;
+    void *memory = NULL;
+    int64_t local, points = 1, bytes, copy;
+    int32_t d;
+    dpar_status st;
+    dpari_zero(&w, sizeof w);
+    w.x = x;
+    w.f = f;
+    w.components = dpari_hx_components(&x->field[f]);
+    w.width = dpar_type_bytes(x->field[f].type);
+    w.why = found;
+    grid.dims = h->grid.dims;
+    for (d = 0; d < grid.dims; d++) {
+        grid.lo[d] = 0;
+        grid.hi[d] = dpar_halo_points(h, d);
+        points *= grid.hi[d];
+    }
+    local = dpari_hx_local_bytes(x, f);
+    d = dpari_hx_pass_field(&w, 1);
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    bytes = local + 64 + wholes * points * (w.components * w.width + 1);
+    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
+    w.local = (unsigned char *)memory;
+    for (d = 0; d < wholes; d++) {
+        w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
+        w.known[d] =
+            w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
+    }
+    st = dpari_agree(x->c, st, NULL);
+    for (copy = 0; x->rank == 0 && copy < dpari_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+        dpari_zero(w.known[0], (size_t)(wholes * points));
+        st = dpari_hx_compare_copy(x, &w, &grid, copy);
+    }
+    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    st = dpari_agree(x->c, st, NULL);
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, bytes, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    return st;
+}
+
+static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    dpari_zero(&found, sizeof found);
+    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
+        st = dpari_hx_compare_field(x, f, &found);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return found.text[0] == 0 ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
+                                               sizeof found.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_not_idle(x, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (what) {
+    case DPAR_HALO_POISON: dpari_hx_poison(x); return DPAR_OK;
+    case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
+    case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
+    case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
+    default:
+        return dpari_say(DPAR_E_ARG, why, "check #: DPAR_HALO_POISON (1) to WRONG (4)", what, 0, 0,
+                         0);
+    }
+}
+
+#endif /* DPAR_DEBUG_IMPLEMENTATION */

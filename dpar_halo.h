@@ -1,0 +1,4169 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_halo.h - grids: halos of any number of fields, exchanged in one message a peer; and the adjoint.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * What a halo is (widths, periods, stencils, folds, poles, cubed spheres) is said with dpar_halo of dpar.h. Here it moves: planned
+ * once, run as often as you like, in your memory, on any communicator.
+ *
+ *     #include "dpar_halo.h"
+ *     #include <stdio.h>
+ *     enum { NY = 60, NX = 100 };
+ *     static double u[(NY + 2) * (NX + 2)];
+ *     static int each(dpar_comm *world, void *unused)
+ *     {
+ *         const int32_t parts[2] = {2, 2};
+ *         const int64_t cells[2] = {NY, NX};
+ *         dpar_placement cut[2];
+ *         dpar_mesh mesh;
+ *         dpar_halo halo = {0};
+ *         dpar_halo_field field = {0};
+ *         dpar_halo_options options = {0};
+ *         dpar_halo_exchange *x = NULL;
+ *         dpar_why why = {"no memory"};
+ *         void *memory;
+ *         int64_t bytes, i;
+ *         cut[0] = dpar_shard(0);
+ *         cut[1] = dpar_shard(1);
+ *         halo.low[0] = halo.high[0] = halo.low[1] = halo.high[1] = 1;
+ *         halo.periodic = 2;                              bit 1: the second dim is a ring
+ *         field.halo = &halo;
+ *         field.type = DPAR_F64;
+ *         field.data = u;                                 own cells and halo, in C order
+ *         options.field = &field;
+ *         options.fields = 1;
+ *         if (dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, world->size, &why) < 0 ||
+ *             dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, &why) < 0 ||
+ *             dpar_halo_exchange_bytes(world, &options, &bytes, &why) < 0 ||
+ *             dpar_comm_alloc(world, bytes, &memory) < 0 ||
+ *             dpar_halo_exchange_init(memory, bytes, world, &options, &x, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         for (i = 0; i < (int64_t)(sizeof u / sizeof u[0]); i++) {
+ *             u[i] = world->rank;
+ *         }
+ *         for (i = 0; i < 10; i++) {
+ *             dpar_halo_exchange_begin(x);                compute what reads no halo (dpar_halo_core)
+ *             dpar_halo_exchange_end(x);                  then the rest (dpar_halo_boundary)
+ *         }
+ *         return dpar_halo_exchange_close(x) < 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(4, each, NULL) < 0;
+ *     } */
+
+#ifdef __has_include
+#if !__has_include("dpar_comm.h")
+#error dpar_halo.h needs dpar_comm.h beside it, of the same release
+#endif
+#endif
+#include "dpar_comm.h"
+#if DPAR_VERSION != 200
+#error dpar_halo.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_HALO_H
+#define DPAR_HALO_H
+
+/* ==== halo/halo_exchange.h ==== */
+
+/* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
+ * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
+ * merged into one message a peer, and run as often as you like. What each of 4 ranks runs (start:
+ * dpar_launch(4, heat, NULL)) on 120 rows of 100 columns, rows cut, columns around, one more point
+ * on all sides; compiled and run by the tests as it stands:
+ *
+ *     static int heat(dpar_comm *c, void *unused)
+ *     {
+ *         const char *names[1] = {"rows"};
+ *         const int64_t cells[2] = {120, 100};
+ *         const dpar_placement cut[1] = {dpar_shard(0)};
+ *         dpar_mesh mesh;
+ *         dpar_halo h = {0};
+ *         dpar_halo_field f = {0};
+ *         dpar_halo_options o = {0};
+ *         dpar_halo_exchange *x = NULL;
+ *         dpar_box box, todo;
+ *         dpar_why why;
+ *         int64_t bytes = 0, step;
+ *         void *memory = NULL;
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
+ *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+ *         h.periodic = 1u << 1;
+ *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
+ *         f.halo = &h;
+ *         f.type = DPAR_F64;
+ *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
+ *         o.field = &f;
+ *         o.fields = 1;
+ *         bad = bad || dpar_halo_exchange_bytes(c, &o, &bytes, &why);
+ *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
+ *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why);
+ *         for (step = 0; step < 10 && !bad; step++) {
+ *             bad = dpar_halo_exchange_begin(x);
+ *             if (dpar_halo_core(&h, c->rank, &todo)) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *             bad = bad || dpar_halo_exchange_end(x);
+ *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *         }
+ *         bad = bad || dpar_halo_exchange_close(x);
+ *         dpar_comm_release(c, memory);
+ *         dpar_comm_release(c, f.data);
+ *         (void)unused;
+ *         return bad;
+ *     }
+ *
+ * Boxes count in points of the whole grid, [lo, hi); `compute` reads this array, whose first
+ * element is point box.lo, and writes another: dpar_halo_exchange_bind then swaps the two. Arrays
+ * of dpar_comm_alloc are the fastest, those of malloc may be given too. When something is bad the
+ * sentence is in why or in c->why.
+ *
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold, a pole, a
+ * cube's edge) gets what its owner had at `begin`; cells beyond a physical end are not touched, own
+ * cells neither, but for the half row that a fold has twice. Between begin and end own cells may be
+ * read and must not be written, for peers may read them where they lie; halo cells must be neither
+ * read nor written. The same bits on every engine and in every order of arrival. A rank's piece of
+ * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
+ * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
+ * share memory a halo byte is read and written once where runs are long, twice where they are
+ * short or AUTO packs them; with messages twice and once more by what carries them. Latency is paid
+ * once a peer, for all fields together. */
+
+/* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
+ * C order of dpar_halo_box. */
+typedef struct dpar_halo_field {
+    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
+                              one plan may have different ones: other points, widths, dims */
+    const dpar_halo *room; /* NULL; or the halo that the array has room for, where it is wider than
+                              the one that is exchanged, see below */
+    int32_t type;          /* DPAR_F64, ...; must be said */
+    int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
+                              two, (u, v) along the last dim and the one before, turned where the
+                              grid is (cubed sphere) */
+    int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+                              vector 1: with signs; 0: scalars of their points, without */
+    int32_t wire;          /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or
+                              BF16), rounded to nearest, also where no message is needed: the same
+                              bits everywhere */
+    int32_t components;    /* elements at each point; 0: 1 */
+    int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
+                                 for without these an array has its components last; E_ARG.) */
+    /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+     * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
+     * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
+     * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array (all
+                                      0: data is its address, halos lie before it too); else not
+                                      looked at */
+    void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
+    void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
+                    (dpar_halo_slab), each dense in C order, components last */
+    const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
+                            as the plan. NULL: host memory. May differ from rank to rank. Where c
+                            has a memory of its own and messages carry all (no ranks share memory):
+                            c->mem; nothing waits for the device then, and
+                            dpar_halo_exchange_check gives E_ARG */
+} dpar_halo_field;
+
+/* Two fields that follow each other in the list are u, along the last dim, and v, along the one
+ * before, each on points of its own: a C-grid has u at faces of cells along x and v at faces along
+ * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
+ * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
+ * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
+ * memory alike (E_ARG). Plans of shared points bring those on edges from their owners, assemble
+ * adds them, each in its holder's direction. With dims face, y, x, n + 1 faces in a row of n cells:
+ *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
+ *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
+ *     u.high[2] = v.high[1] = w + 1;
+ *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_U;
+ *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
+enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
+
+/* Two widths of one array: a code that needs 3 points once a step and 1 in its substeps has two
+ * plans over it, whose fields differ in `halo`; bind both when arrays swap:
+ *     dpar_halo thin = wide;                           (field.halo is &wide)
+ *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
+ *     dpar_halo_field inner = field;
+ *     inner.halo = &thin;
+ *     inner.room = &wide;
+ * Grid, mesh, owners and points of both are the same (E_ARG), the exchanged one's box lies inside
+ * (E_RANGE); not for compact halos, whose buffer has one width (E_ARG). With strides, too, `origin`
+ * is the first own point of the wider one. */
+
+/* How it travels. */
+enum {
+    DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
+                       of less than 64 KiB are packed), else messages */
+    DPAR_HALO_MESSAGES, /* packed, one message a peer */
+    DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
+    DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
+};
+
+/* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
+ * The same on all ranks, but for where arrays lie, node and timers. */
+typedef struct dpar_halo_options {
+    const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
+    int32_t fields;               /* 1 .. 4096 */
+    int32_t way;                  /* DPAR_HALO_x */
+    int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
+                          three steps: fewer messages, more waits. Not with folds, poles, cubes,
+                          masked owners, windows, compact halos, edges without corners: E_ARG.
+                          0: so, too, where it takes no more waits (fields of cells in the CPU's
+                          memory, corners, one dim cut at most); else all at once. If that dim is
+                          not the last, what goes to peers forward waits for no other step:
+                          edges and corners are copied out of it where it has arrived */
+    int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
+                          between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
+                          the row that a fold has twice. Not ordered */
+    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
+    int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
+                          have the same */
+    int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
+    dpar_comm *node; /* the ranks of c that share memory with this one (dpar_mpi_make_node); NULL:
+                        those of c, if its engine shares memory */
+} dpar_halo_options;
+
+typedef struct dpar_halo_exchange dpar_halo_exchange;
+
+/* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
+ * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
+ * where arrays lie. Local. O(pieces). */
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why);
+/* Plans the exchange. Arrays of the fields and their halos stay where they are as long as the plan
+ * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
+ * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
+ * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
+ * of 4096 bytes (E_ARG); how long other arrays are nobody knows but you. Staging memory comes from
+ * dpar_comm_alloc. COLLECTIVE over c: all ranks give the same fields (their number, types, points,
+ * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
+ * all ranks. Costs some messages a peer: once, not each step. */
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why);
+/* Another array of the same shape in place of field f's: for codes that swap old and new. Between
+ * exchanges; it is as large as the old one and has no element in common with other fields (neither
+ * is looked at). Local, some stores. E_ARG also when the old one is registered, so that peers may
+ * read it where it lies, and the new one is not. */
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos);
+/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
+ * added where no peer's come before them.
+ * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
+ * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
+ * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
+ * memory may be by themselves and a device's are not; never of arrival), and the halos become 0:
+ * then neither own cells nor halos may be read or written until end. A rank may wait here for peers
+ * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
+ * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+ * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
+ * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
+ * Several plans may be under way at a time, also over the same fields if what one writes no other
+ * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
+ * and waits for what they need. */
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
+/* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
+ * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
+ * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
+/* Returns when halos are filled and own cells may be written again. With several plans under way in
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. */
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
+/* begin and end. COLLECTIVE; errors as these. */
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+/* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
+ * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
+ * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
+ * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
+/* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
+ * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
+ * it: no call may have such a plan any more. */
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
+
+/* ---- choosing ---- */
+
+/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
+ * writes the fastest into way, ordered and run_bytes of the options, which are not looked at: the
+ * same on all ranks, to keep beside the code's own configuration. *seconds (NULL: not wanted): what
+ * an exchange took, the slowest rank's median. (Ordered or not, sums of adjoints differ by
+ * rounding: keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
+ * dpar_halo_exchange_bytes says with ordered 0 and 1, free again afterwards. The fields' halos are
+ * filled afterwards. Errors as init and run. */
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why);
+
+/* The inner door: what the headers above this one call. Private: it changes without notice. */
+
+/* ==== halo/halo_plan.h ==== */
+
+/* halo_plan - what a planned exchange is made of, and where things lie in it. Private: the floor of
+ * these, lowest first,
+ *
+ *     halo_apart     have two arrays an element in common?
+ *     halo_walk      the boxes of a step
+ *     halo_mem       what the CPU cannot move
+ *     halo_prepare   how each box is copied
+ *     halo_run       exchanges: begin, test, end
+ *     halo_exchange  checks, agrees, plans
+ *     halo_tune      chooses a way by trying
+ *
+ * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
+ * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
+ * by peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner
+ * takes, in the order of S, in which each point's sums are those of the walk: what a rank adds of
+ * its own where no peer's box was before comes first of all, so that it need not wait. What a rank
+ * packs for others lies in its staging memory, twice: the exchanges take turns. Ranks that share
+ * memory tell each other in two words,
+ *
+ *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
+ *     done  = exchange                I have taken all that I take
+ *
+ * and staging memory of a turn is written again when those who read it are done with the exchange
+ * before the last. With others one message each way goes. */
+
+enum {
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
+    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
+    DPARI_HX_SHORT = 64,                    /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                     /* items to look through for the other side */
+    DPARI_HX_ROWS = 1024,                   /* of a box: their ends are asked for, */
+    DPARI_HX_ALL_ROWS = 768,                /* if those of all boxes are no more: measured, Xeon */
+    DPARI_HX_MANY = 8192,     /* elements: what is met first and last is not near at once */
+    DPARI_HX_TINY = 8,        /* elements of a box that may be taken before others: measured */
+    DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
+    DPARI_HX_BESIDE = 64,     /* bytes between cells that surely share lines */
+    DPARI_HX_HEAD = 8,        /* words of a record, and for each field */
+    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
+    DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
+    DPARI_HX_HALOS = 1,
+    DPARI_HX_PACKING = 0, /* what the time goes to */
+    DPARI_HX_COPYING,
+    DPARI_HX_WAITING
+};
+
+/* What a rank says to its peers, one for each step that may be under way. */
+typedef struct dpari_hx_line {
+    uint64_t ready;
+    uint64_t version; /* of the addresses of its arrays */
+    char room_0[DPARI_LINE - 16];
+    uint64_t done;
+    char room_1[DPARI_LINE - 8];
+} dpari_hx_line;
+
+/* A field as one rank holds it. Steps in elements. */
+typedef struct dpari_hx_array {
+    const dpar_halo *h;
+    int32_t rank, compact;
+    int32_t reach[2];  /* may peers read it where it lies? */
+    int32_t elsewhere; /* in memory that the CPU does not reach */
+    int32_t exists;
+    int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t inner[DPAR_MAX_DIMS]; /* its first own point behind that of the array's room */
+    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+} dpari_hx_array;
+
+/* A box in an array: from index 0 of the box on. */
+typedef struct dpari_hx_spot {
+    int32_t part;
+    int64_t at; /* elements from the beginning of the part */
+    int64_t stride[DPARI_HX_DIMS];
+} dpari_hx_spot;
+
+/* Small boxes have their runs in one list, which the first of them has. */
+typedef struct dpari_hx_few {
+    int64_t at;   /* its entries, in `spot` */
+    int32_t runs; /* 0: there is none; -1: this box is in that of one before */
+    int32_t step; /* so many items on is the next to look at */
+} dpari_hx_few;
+
+/* One box, seen from this rank; what an exchange reads first. */
+typedef struct dpari_hx_item {
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts, two a field: of a pair perhaps the other's */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t row;    /* of a box that a peer reads where it lies: the dim of its rows; else -1 */
+    int32_t direct; /* this rank reads it where it lies when it takes it */
+    int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
+                                     one; -1: that other side, or halo_mem.c moves it; 0: alone */
+    dpari_hx_few given, taken;
+    int64_t beside; /* of S: elements from each of its cells to one of the halo that becomes 0 when
+                       the sum is made; 0: none does */
+    int64_t wiper;  /* of R: so many items on is that of S which makes it 0; 0: none: it is made 0
+                       when it is given */
+    int64_t mine_at, theirs_at; /* bytes */
+    int64_t pack_at, take_at;   /* bytes in the staging memory */
+    dpari_stride give, take;
+    int32_t negate, dims;
+    int64_t elements;
+    int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
+    int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
+    uint32_t flip;                /* those of them that count backwards */
+    int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
+    int64_t dense[DPARI_HX_DIMS];
+} dpari_hx_item;
+
+/* What goes between this rank and a peer in one step; [mode]. */
+typedef struct dpari_hx_flow {
+    int64_t out_at[2], out_bytes[2], out_direct[2]; /* what this rank packs; what the peer reads */
+    int64_t in_at[2], in_bytes[2], in_direct[2];
+    int64_t first, boxes; /* of R */
+    int64_t sends;        /* items of S */
+    uint64_t hash[2];     /* of R, of S: what one receives the other sends */
+    int32_t packed;       /* the peer reads what this rank packs, here or in the other mode */
+    int32_t taken;
+} dpari_hx_flow;
+
+typedef struct dpari_hx_peer {
+    int32_t rank;
+    int32_t world; /* its number where memory is shared; -1: messages */
+    uint64_t version;
+    dpari_hx_line *line;
+    const uint64_t *refs;
+    const unsigned char **at; /* its arrays here: two parts a field */
+    unsigned char *staging;
+    int64_t turn;          /* bytes from one turn's staging memory to the other's */
+    dpari_hx_array *array; /* while it is planned */
+    dpari_hx_flow *flow;   /* one for each step */
+    int32_t mark;          /* what it says of itself where memory is shared */
+} dpari_hx_peer;
+
+typedef struct dpari_hx_step {
+    int64_t r, r_items, s, s_items; /* in `item` */
+    int64_t self;                   /* of R the first ones are from oneself; */
+    int64_t own_first;              /* of S the first ones are to oneself and wait for no peer */
+    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t along;  /* DPARI_HX_WIDE, ... */
+    int32_t cut;    /* the number of the cut dim, where that matters */
+    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t line;   /* where ranks tell each other of it */
+    int32_t meets;  /* something goes between this rank and one that shares memory */
+    int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
+} dpari_hx_step;
+
+/* What a step takes along of halos that steps before it have filled. Of adjoints, with
+ * options.ordered and where no dim or the last is cut: all of later dims. Where ranks meet along
+ * one other dim alone, the cut one, each fills the halos of the others itself. Forward a plane then
+ * goes to its peer without them, so that nobody waits for them: it is offered first of all, the
+ * halos beside own planes are filled meanwhile, and those beside the planes that have come out of
+ * these. The adjoint has steps of its own, which are WIDE: edges and corners go to the owner of the
+ * plane, who adds them to its own halos and those to its block. */
+enum {
+    DPARI_HX_WIDE,       /* the halos of later dims */
+    DPARI_HX_CUT,        /* along the cut dim: none */
+    DPARI_HX_OWN_PLANES, /* along another one, beside own points of the cut dim: of later dims */
+    DPARI_HX_HALO_PLANES /* the same beside the cut dim's halos */
+};
+
+struct dpar_halo_exchange {
+    dpar_comm *c, *node;
+    dpari_world *world; /* NULL: messages alone */
+    dpar_halo_options options;
+    int32_t fields, peers, steps, rank;
+    dpar_halo_field *field;
+    dpari_hx_array *array;
+    unsigned char **part; /* two a field */
+    dpari_hx_peer *peer;
+    int32_t *peer_of; /* 1 + the peer of a rank; then two numbers of each rank of the node */
+    dpari_hx_item *item;
+    int64_t items;
+    dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
+    int32_t bound;           /* arrays have been bound anew: a list is of one array */
+    dpari_hx_step step[DPARI_HX_STEPS];
+    dpar_call *call;
+    dpar_work *work;       /* receives, then sends, two a peer */
+    int64_t *record;       /* two a peer, and what is gathered */
+    int64_t *span;         /* where each part of the fields begins and ends, while it is planned */
+    unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
+    dpari_hx_line *line;
+    uint64_t *refs;
+    unsigned char *staging, *arrivals;
+    int64_t turn, arrive_bytes, memory_bytes;
+    int64_t count;                      /* exchanges begun */
+    int32_t active, mode, op, prepared; /* prepared: the op of the items */
+    int32_t now, next, stage, messages; /* steps: under way, after it */
+    int32_t forward; /* steps of a forward exchange, the first ones; those of an adjoint are all, or
+                        the others */
+    int32_t early;   /* of them the one that is offered before the first; 0: none */
+    uint64_t version;
+    double looked;
+    double seconds[3];   /* DPARI_HX_PACKING, ... */
+    int32_t lends[2];    /* some peer reads my arrays */
+    int32_t asks;        /* dpari_hx_ask */
+    int32_t wide;        /* dpari_os_wide */
+    int32_t in_order;    /* all fields and what is registered are in the communicator's own memory,
+                            which moves and messages use in order: nothing waits */
+    int32_t elsewhere;   /* some field is in memory that the CPU does not reach: */
+    dpar_status moved;   /* what its moves said */
+    dpar_mem_box *box;   /* one for each such item */
+    unsigned char *look; /* the largest of them fits */
+    int64_t look_bytes;
+    int32_t mark; /* of this rank, while it is planned */
+};
+
+/* ---- fields ---- */
+
+/* Elements at a point. */
+DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
+/* The type that travels. */
+DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
+/* Its memory; NULL: the host's. */
+DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+/* The other field of a pair, which lies beside it; NULL: it is alone. */
+DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+
+/* ---- boxes in arrays ---- */
+
+/* Own points and local box of a rank; 0: it has none. */
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* Where the box that begins at local point `at` lies in the array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                               dpari_hx_spot *p);
+
+/* ==== halo/halo_mem.h ==== */
+
+/* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
+
+/* One box of a field's memory, whichever it is, moved: done when this returns. */
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b);
+/* Memory of the host that will be moved from and to. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on);
+
+/* ==== halo/halo_traffic.h ==== */
+
+/* halo_traffic - what an exchange moves: to whom, how much and in which way. Private. */
+
+/* What a rank sends to one peer at each exchange. */
+typedef struct dpari_hx_traffic {
+    int32_t peer;
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire; with way MESSAGES in one message, one a step where ordered */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
+} dpari_hx_traffic;
+/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t);
+
+/* ==== halo/halo_open.h ==== */
+
+/* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
+
+/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
+ * says whether there are any. */
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why);
+
+#endif /* DPAR_HALO_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_HALO_IMPLEMENTATION)) && \
+    !defined(DPAR_HALO_IMPLEMENTATION_DONE)
+#define DPAR_HALO_IMPLEMENTATION_DONE
+
+/* ==== halo/halo_plan.h ==== */
+
+/* Can this field go dim after dim? */
+DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
+/* Does it say strides of its own? */
+DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
+/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+/* The halo that the array has room for. */
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+/* The array as `rank` holds it; dense: when origin and strides are the defaults. */
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+/* Bytes in one piece. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type);
+
+/* Which of the two turns the exchange under way is. */
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x);
+/* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
+ * memory that this is in. */
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it);
+
+/* ==== halo/halo_mem.h ==== */
+
+/* The same of all memory of a plan. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
+/* Of some items those in other memory are given, or taken; settle: that is done. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
+
+/* ==== halo/halo_apart.h ==== */
+
+/* halo_apart - have two arrays of a plan an element in common? Private. */
+
+/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
+ * span: four a field, where its parts begin and end. */
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why);
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why);
+
+/* ==== halo/halo_walk.h ==== */
+
+/* halo_walk - the boxes that one step of an exchange moves for one field: the transfer lists of
+ * ../index/halo.h, made wider where a step takes halos along that steps before it have filled, and
+ * split where sums need not wait. Private. */
+
+typedef struct dpari_hx_walk {
+    dpar_halo_walk walk;
+    dpar_halo h;
+    int32_t rank, direction, moves;
+    int32_t dim;        /* -1: all at once */
+    int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
+    int64_t own;        /* points between the two */
+    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+    int32_t splits;     /* are a rank's boxes to itself split? Then: */
+    int32_t own_first;  /* does this one come before peers'? */
+    int32_t side;       /* of the box that is being split; 0: none is */
+    dpar_box clear;     /* where no peer has added anything so far */
+    dpar_transfer rest; /* of that box */
+} dpari_hx_walk;
+
+/* What moves: halos, or shared points alone. */
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o);
+/* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
+DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                          const dpari_hx_step *step, int32_t direction,
+                                          int32_t moves, dpar_why *why);
+/* 1: *t is the next box, in the order in which its sums come. */
+DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+/* Items that a box makes. */
+DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+
+/* ==== halo/halo_prepare.h ==== */
+
+/* halo_prepare - how the items of a plan are copied: each one's loops, lists of the runs of small
+ * ones, two that are walked together. Private. */
+
+/* The copies of an item: giving; taking with `op`. */
+DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
+/* The lists of a step's S: of those that come first, and of the others. All lists. */
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                                     int takes);
+DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x);
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it);
+/* Everything, for all items, once they are listed and places in memory are known. */
+DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x);
+
+/* ==== halo/halo_plan.c ==== */
+
+/* ---- fields -----------------------------------------------------------------------------------
+ */
+
+/* The table of a field; NULL: the host's memory. */
+DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+{
+    return f->mem && f->mem->move ? f->mem : NULL;
+}
+
+DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
+{
+    return f->components > 0 ? f->components : 1;
+}
+
+DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
+{
+    return f->wire != DPAR_NO_TYPE ? f->wire : f->type;
+}
+
+DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+{
+    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+}
+
+DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+{
+    return f->pair != 0 && (turn & 1) != 0;
+}
+
+/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+{
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    return f->vector && (turn == 2 || turned);
+}
+
+/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+{
+    int32_t d;
+    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
+        if (!(h->periodic >> d & 1u)) {
+            box->lo[d] = dpari_most(box->lo[d], 0);
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+        }
+    }
+}
+
+DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+{
+    int32_t d;
+    if (!dpar_halo_box(h, rank, all)) {
+        return 0;
+    }
+    if (!dpar_halo_owned(h, rank, own)) {
+        *own = *all;
+        for (d = 0; d < all->dims; d++) {
+            own->hi[d] = own->lo[d];
+        }
+    }
+    return 1;
+}
+
+DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+{
+    return f->room ? f->room : f->halo;
+}
+
+/* The array as `rank` holds it, when origin and strides are the defaults. */
+DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    dpar_box own, all, first, whole; /* these two: of the array */
+    int64_t step = dpari_hx_components(f);
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->h = f->halo;
+    a->rank = rank;
+    a->component = 1;
+    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
+                dpari_hx_boxes(dpari_hx_room(f), rank, &first, &whole);
+    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
+        a->low[d] = own.lo[d] - all.lo[d];
+        a->own[d] = own.hi[d] - own.lo[d];
+        a->inner[d] = own.lo[d] - first.lo[d];
+        a->origin[d] = f->halos ? 0 : own.lo[d] - whole.lo[d];
+        a->stride[d] = step;
+        step *= f->halos ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+    }
+}
+
+DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
+{
+    int32_t d;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        if (f->stride[d] != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    int32_t d;
+    dpari_hx_dense(a, f, rank);
+    a->compact = f->halos != NULL;
+    a->elsewhere = dpari_hx_mem(f) != NULL;
+    a->component = f->component_stride != 0 ? f->component_stride : 1;
+    if (dpari_hx_strided(f)) {
+        for (d = 0; d < f->halo->grid.dims; d++) {
+            a->origin[d] = f->origin[d] + a->inner[d];
+            a->stride[d] = f->stride[d];
+        }
+    }
+}
+
+/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
+{
+    const dpar_halo *h = f->halo;
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        if (h->window[d].kernel != 0) {
+            return 0;
+        }
+    }
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
+}
+
+/* ---- where boxes lie --------------------------------------------------------------------------
+ */
+
+/* The slab of the compact form that a box begins in; elements before it. */
+static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                         dpar_box *slab, int64_t *before)
+{
+    dpar_box own, all;
+    int32_t n, d;
+    *before = 0;
+    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+        return 0;
+    }
+    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+        int64_t points = 1;
+        int inside = 1;
+        for (d = 0; d < slab->dims; d++) {
+            slab->lo[d] -= all.lo[d];
+            slab->hi[d] -= all.lo[d];
+            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
+            points *= slab->hi[d] - slab->lo[d];
+        }
+        if (inside) {
+            return 1;
+        }
+        *before += points * components;
+    }
+    return 0;
+}
+
+/* Where the box that begins at local point at[] lies in an array. */
+DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                               dpari_hx_spot *p)
+{
+    const int32_t dims = a->h->grid.dims;
+    int32_t d, own = 1;
+    dpar_box slab;
+    int64_t step = components;
+    for (d = 0; d < dims; d++) {
+        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+    }
+    p->part = DPARI_HX_OWN;
+    p->at = 0;
+    p->stride[dims] = a->component;
+    if (a->compact && !own) {
+        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
+            p->part = -1; /* where a star has nothing */
+            return;
+        }
+        p->part = DPARI_HX_HALOS;
+        p->stride[dims] = 1;
+        for (d = dims - 1; d >= 0; d--) {
+            p->stride[d] = step;
+            p->at += (at[d] - slab.lo[d]) * step;
+            step *= slab.hi[d] - slab.lo[d];
+        }
+        return;
+    }
+    for (d = 0; d < dims; d++) {
+        p->stride[d] = a->stride[d];
+        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+    }
+}
+
+/* Bytes that lie in a row. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type)
+{
+    int64_t run = 1;
+    int32_t d = 0;
+    while (d < dims) {
+        for (d = 0; d < dims; d++) {
+            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
+                run *= extent[d];
+                break;
+            }
+        }
+    }
+    return run * dpar_type_bytes(type);
+}
+
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+{
+    return x->count & 1;
+}
+
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return x->part[it->mine] + it->mine_at;
+}
+
+/* The beginning of the memory where what is taken lies. */
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+    if (it->peer < 0) {
+        return x->part[it->theirs];
+    }
+    if (it->direct) {
+        return p->at[it->theirs];
+    }
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+}
+
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
+}
+
+/* ==== halo/halo_apart.c ==== */
+
+/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
+ * as long as it does not take too long. */
+
+enum {
+    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+};
+
+/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+typedef struct dpari_hx_cells {
+    int64_t base, unit;
+    int32_t dims;
+    int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
+} dpari_hx_cells;
+
+/* The elements of a part of a field; 0: none. */
+static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
+                             dpari_hx_cells *g)
+{
+    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
+    dpari_hx_array a;
+    dpari_hx_spot spot;
+    dpar_box own, all, slab;
+    int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
+    int32_t d;
+    dpari_zero(g, sizeof *g);
+    g->unit = dpar_type_bytes(f->type);
+    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
+        return 0;
+    }
+    if (part == DPARI_HX_HALOS) {
+        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+            points += dpar_box_volume(&slab) * components;
+        }
+        g->base = (int64_t)(uintptr_t)f->halos;
+        g->dims = 1;
+        g->stride[0] = g->unit;
+        g->last[0] = points - 1;
+        return points > 0;
+    }
+    dpari_hx_array_of(&a, f, rank);
+    slab = all;
+    dpari_hx_inside(f->halo, &slab);
+    for (d = 0; d < dims; d++) {
+        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
+        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
+        if (!f->data || g->last[d] < 0) {
+            return 0;
+        }
+    }
+    dpari_hx_place(&a, at, components, &spot);
+    g->dims = dims + 1;
+    g->last[dims] = components - 1;
+    for (d = 0; d <= dims; d++) {
+        g->stride[d] = spot.stride[d] * g->unit;
+    }
+    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
+    return 1;
+}
+
+/* Where they begin and end. */
+static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+{
+    int32_t d;
+    span[0] = g->base;
+    span[1] = g->base + g->unit;
+    for (d = 0; d < g->dims; d++) {
+        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
+        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
+    }
+}
+
+/* Sums of step * t, least <= t <= most, steps descending. */
+typedef struct dpari_hx_sums {
+    int32_t n;
+    int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
+    int64_t low, high;                                             /* is one of them here? */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
+    int64_t left;                                                  /* tries */
+} dpari_hx_sums;
+
+static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+{
+    int32_t k = z->n, i;
+    if (least == most) { /* of one point */
+        return;
+    }
+    if (step < 0) {
+        dpari_hx_add_step(z, -step, -most, -least);
+        return;
+    }
+    while (k > 0 && z->step[k - 1] < step) {
+        k--;
+    }
+    if (k == 0 || z->step[k - 1] != step) {
+        for (i = z->n++; i > k; i--) {
+            z->step[i] = z->step[i - 1];
+            z->least[i] = z->least[i - 1];
+            z->most[i] = z->most[i - 1];
+        }
+        z->step[k] = step;
+        z->least[k] = z->most[k] = 0;
+        k++;
+    }
+    z->least[k - 1] += least;
+    z->most[k - 1] += most;
+}
+
+/* Is `sum` plus one over steps k and on between low and high? */
+static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+{
+    int64_t t, last;
+    if (k == z->n) {
+        return sum >= z->low && sum <= z->high;
+    }
+    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
+    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
+    for (; t <= last && z->left > 0; t++) {
+        z->left--;
+        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
+ * is less than either's width. */
+static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+{
+    dpari_hx_sums z;
+    int32_t d;
+    int meet;
+    dpari_zero(&z, sizeof z);
+    for (d = 0; d < a->dims; d++) {
+        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
+    }
+    for (d = 0; d < b->dims; d++) {
+        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
+    }
+    for (d = z.n - 1; d > 0; d--) {
+        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
+        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
+    }
+    z.low = 1 - b->unit;
+    z.high = a->unit - 1;
+    z.left = *left - DPARI_HX_PAIR;
+    meet = dpari_hx_meets(&z, 0, b->base - a->base);
+    *left = z.left;
+    return meet;
+}
+
+/* Do the parts p and q of the fields, two a field, meet? */
+static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
+                               int64_t *left)
+{
+    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
+    dpari_hx_cells a, b;
+    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
+           dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
+}
+
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why)
+{
+    dpari_hx_cells a, b;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p;
+    dpari_zero(&b, sizeof b);
+    b.base = (int64_t)(uintptr_t)memory;
+    b.unit = bytes;
+    for (p = 0; p < 2 * n; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
+            dpari_hx_cells_meet(&a, &b, &left)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field #: rank # has cells of it in the # bytes of the plan's memory",
+                             p / 2, rank, bytes, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why)
+{
+    dpari_hx_cells a;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p, q;
+    for (p = 0; p < 2 * n; p++) {
+        span[2 * p] = span[2 * p + 1] = 0;
+        if (dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a)) {
+            dpari_hx_span(&a, span + 2 * p);
+        }
+        for (q = 0; q < p && left > 0; q++) {
+            if (span[2 * p] >= span[2 * q + 1] || span[2 * q] >= span[2 * p + 1] ||
+                !dpari_hx_parts_meet(fields, rank, p, q, &left)) {
+                continue;
+            }
+            if (p / 2 == q / 2) {
+                return dpari_say(
+                    DPAR_E_ARG, why,
+                    "field #: its data and its halos have elements of rank # in common", p / 2,
+                    rank, 0, 0);
+            }
+            return dpari_say(DPAR_E_ARG, why,
+                             "fields # and # have elements of rank # in common: their memory "
+                             "begins # bytes apart",
+                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ==== halo/halo_walk.c ==== */
+
+/* With a dim the halos of those after it travel along, as far as they have images: the last dim
+ * goes first, so that rows are whole when they go along the others. */
+static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
+{
+    const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : h->grid.dims - 1 - step->cut;
+    dpar_box own, all;
+    int32_t d;
+    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+        return;
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        const int wraps = (int)(h->periodic >> d & 1u);
+        const int rows = d > w->dim && step->along != DPARI_HX_CUT && h->shape != DPAR_STENCIL_STAR;
+        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        w->own = d == w->cut ? own.hi[d] - own.lo[d] : w->own;
+        if (d == w->dim) {
+            continue;
+        }
+        if (d == cut ? d == w->cut : rows) {
+            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
+            w->after[d] =
+                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        }
+        w->h.low[d] = w->h.high[d] = 0;
+    }
+}
+
+/* What moves: halos, or shared points alone. */
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o)
+{
+    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+}
+
+/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
+ * point is another's image, and the CPU makes the sums. */
+static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
+{
+    const dpar_halo *h = f->halo;
+    return (step->modes >> DPAR_HALO_ADJOINT & 1) != 0 && moves == DPAR_HALO_FORWARD && !h->folds &&
+           !h->poles && !h->cube && f->pair == 0 && !dpari_hx_mem(f);
+}
+
+/* The local box, from 0 on. */
+static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
+{
+    dpar_box own;
+    int32_t d;
+    if (!dpari_hx_boxes(h, rank, &own, local)) {
+        return 0;
+    }
+    for (d = 0; d < local->dims; d++) {
+        local->hi[d] -= local->lo[d];
+        local->lo[d] = 0;
+    }
+    return 1;
+}
+
+DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                          const dpari_hx_step *step, int32_t direction,
+                                          int32_t moves, dpar_why *why)
+{
+    const int beside = step->along == DPARI_HX_HALO_PLANES;
+    dpari_zero(w, sizeof *w);
+    w->h = *f->halo;
+    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
+    w->dim = step->number < 0 ? -1 : w->h.grid.dims - 1 - step->number;
+    w->cut = beside ? w->h.grid.dims - 1 - step->cut : -1;
+    w->rank = rank;
+    w->direction = direction;
+    w->moves = moves;
+    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+                dpari_hx_local(f->halo, rank, &w->clear);
+    if (step->number >= w->h.grid.dims ||
+        (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
+        return DPAR_DONE;
+    }
+    if (step->number >= 0) {
+        dpari_hx_widen(w, f->halo, step);
+    }
+    return dpar_halo_first(&w->walk, &w->h, rank, direction, moves, why);
+}
+
+/* The walk itself; of halos beside halos once for those below and once for those above. */
+static int dpari_hx_advance(dpari_hx_walk *w, dpar_transfer *t)
+{
+    if (dpar_halo_next(&w->walk, t)) {
+        return 1;
+    }
+    if (w->cut < 0 || w->above) {
+        return 0;
+    }
+    w->above = 1;
+    return dpar_halo_first(&w->walk, &w->h, w->rank, w->direction, w->moves, NULL) == DPAR_OK &&
+           dpar_halo_next(&w->walk, t);
+}
+
+static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t c = w->cut;
+    int32_t d;
+    do {
+        if (!dpari_hx_advance(w, t)) {
+            return 0;
+        }
+    } while (c >= 0 && (w->above ? w->after[c] : w->before[c]) == 0);
+    for (d = 0; d < t->dims && w->dim >= 0; d++) {
+        t->mine[d] += w->low[d] - w->before[d];
+        t->theirs[d] += w->low[d] - w->before[d];
+        t->extent[d] += w->before[d] + w->after[d];
+    }
+    if (c >= 0) {
+        t->mine[c] += w->above ? w->before[c] + w->own : 0;
+        t->theirs[c] = t->mine[c];
+        t->extent[c] = w->above ? w->after[c] : w->before[c];
+    }
+    return 1;
+}
+
+/* A peer's box: takes it out of what is clear, with as little else as possible. */
+static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
+{
+    dpar_box *b = &w->clear;
+    int32_t d, best = 0, above = 0;
+    double least = 0.0; /* of what is clear */
+    for (d = 0; d < t->dims; d++) {
+        const double n = (double)(b->hi[d] - b->lo[d]);
+        const double below = (double)(t->mine[d] + t->extent[d] - b->lo[d]) / n;
+        const double beyond = (double)(b->hi[d] - t->mine[d]) / n;
+        if (d == 0 || dpari_leastf(below, beyond) < least) {
+            least = dpari_leastf(below, beyond);
+            best = d;
+            above = beyond < below;
+        }
+    }
+    if (above) {
+        b->hi[best] = dpari_most(t->mine[best], b->lo[best]);
+    } else {
+        b->lo[best] = dpari_least(t->mine[best] + t->extent[best], b->hi[best]);
+    }
+}
+
+/* Is anything of a box clear? */
+static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
+{
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        if (dpari_most(t->mine[d], w->clear.lo[d]) >=
+            dpari_least(t->mine[d] + t->extent[d], w->clear.hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Takes from the rest what is not clear on a side: dim side / 2, first below. 0: all is. */
+static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
+{
+    const int32_t d = w->side / 2, above = w->side % 2;
+    dpar_transfer *r = &w->rest;
+    const int64_t end = r->mine[d] + r->extent[d];
+    const int64_t n = above ? end - w->clear.hi[d] : w->clear.lo[d] - r->mine[d];
+    dpar_transfer *upper = above ? t : r;
+    w->side++;
+    if (n <= 0) {
+        return 0;
+    }
+    *t = *r;
+    t->extent[d] = n;
+    r->extent[d] -= n;
+    upper->mine[d] += above ? r->extent[d] : n;
+    upper->theirs[d] += above ? r->extent[d] : n;
+    return 1;
+}
+
+/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
+ * rank adds of its own need not wait for peers: it comes first. */
+DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    w->own_first = 0;
+    if (w->side == 0) {
+        if (!dpari_hx_next_box(w, t)) {
+            return 0;
+        }
+        if (!w->splits || !dpari_hx_is_clear(w, t)) {
+            return 1;
+        }
+        if (t->peer != w->rank) {
+            dpari_hx_keep_off(w, t);
+            return 1;
+        }
+        w->rest = *t;
+    }
+    while (w->side < 2 * w->rest.dims) {
+        if (dpari_hx_peel(w, t)) {
+            return 1;
+        }
+    }
+    *t = w->rest;
+    w->side = 0;
+    w->own_first = 1;
+    return 1;
+}
+
+/* Pairs that turn by one or three quarters go component by component: two items. */
+DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+{
+    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+}
+
+/* ==== halo/halo_mem.c ==== */
+
+/* Fields in memory that the CPU does not reach: their boxes, in batches. */
+
+/* One box, here or there, done when this returns. */
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+{
+    const dpar_mem *m = dpari_hx_mem(f);
+    dpar_status st;
+    if (!m) {
+        return dpar_mem_move_box(box);
+    }
+    st = m->move(m->ctx, box, 1);
+    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
+}
+
+/* The box of an item in this rank's array and, densely and as it is, in other memory. */
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b)
+{
+    unsigned char *mine = x->part[it->mine] + it->mine_at;
+    int32_t d;
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->op = DPAR_COPY;
+    b->dims = it->dims;
+    b->to = back ? mine : dense;
+    b->from = back ? dense : mine;
+    for (d = 0; d < it->dims; d++) {
+        b->extent[d] = it->extent[d];
+        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
+        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
+    }
+}
+
+/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
+                            dpar_mem_box *b)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    int32_t d;
+    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
+    b->through = dpari_hx_wire(f);
+    if (!takes) {
+        b->to_type = dpari_hx_wire(f);
+        b->clear = adjoint;
+        return;
+    }
+    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
+    b->op = adjoint ? x->op : DPAR_COPY;
+    b->negate = it->negate;
+    b->clear = adjoint && it->peer < 0;
+    for (d = 0; d < it->dims && it->direct; d++) {
+        b->from_stride[d] = it->other_step[d];
+    }
+}
+
+static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
+{
+    x->moved = x->moved == DPAR_OK ? st : x->moved;
+}
+
+/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
+ * goes wrong is heard at the next dpari_hx_settle. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+{
+    const dpar_mem *of = NULL;
+    int32_t boxes = 0;
+    int64_t k;
+    for (k = first; k <= first + n; k++) {
+        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
+        if (it && (!m || (!takes && !it->packs))) {
+            continue;
+        }
+        if (m != of && boxes > 0) {
+            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            boxes = 0;
+        }
+        of = m;
+        if (it) {
+            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
+        }
+    }
+}
+
+/* Is an earlier field in the same memory? */
+static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
+{
+    int32_t i;
+    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    }
+    return i < f;
+}
+
+/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
+{
+    dpar_status st = x->moved;
+    dpar_why why;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && m->wait && !dpari_hx_again(x, i)) {
+            const dpar_status s = m->wait(m->ctx);
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
+                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        dpar_comm_abort(x->c, st, why.text);
+        if (x->node != x->c) {
+            dpar_comm_abort(x->node, st, why.text);
+        }
+    }
+    return st;
+}
+
+/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && !dpari_hx_again(x, i)) {
+            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
+                                  : m->unpin ? m->unpin(m->ctx, memory)
+                                             : DPAR_OK;
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    return st;
+}
+
+/* The same of all memory of a plan: its own, and what peers pack for it. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
+{
+    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    int32_t i;
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const dpari_hx_peer *p = &x->peer[i];
+        if (p->world >= 0 && p->staging) {
+            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+        }
+    }
+    return st;
+}
+
+/* ==== halo/halo_prepare.c ==== */
+
+/* ---- loops ------------------------------------------------------------------------------------
+ */
+
+/* Its loops: giving, taking with `op`. */
+DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int32_t wire = dpari_hx_wire(f);
+    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
+    dpari_stride_piece p;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = it->dims;
+    for (d = 0; d < it->dims; d++) {
+        p.extent[d] = it->extent[d];
+        p.to[d] = it->own_step[d];
+        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    }
+    p.to_type = f->type;
+    p.from_type = it->direct ? f->type : wire;
+    p.through = wire;
+    p.op = op;
+    p.negate = it->negate;
+    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
+    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
+    p.beside = op == DPAR_SUM ? it->beside : 0;
+    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
+    p.wide = x->wide;
+    dpari_stride_prepare(&it->take, &p);
+    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
+    p.back = 0;
+    p.beside = 0;
+    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    p.op = DPAR_COPY;
+    p.negate = 0;
+    for (d = 0; d < it->dims; d++) {
+        p.to[d] = it->dense[d];
+        p.from[d] = it->own_step[d];
+    }
+    p.to_type = wire;
+    p.from_type = f->type;
+    dpari_stride_prepare(&it->give, &p);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+{
+    return takes ? &it->taken : &it->given;
+}
+
+/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+{
+    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
+                 : it->packs && it->give_mate == 0;
+}
+
+/* In the same? */
+static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                             const dpari_hx_item *b, int takes)
+{
+    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
+           (!x->bound ||
+            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+}
+
+static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+{
+    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+}
+
+/* The entries of b in a list of a; returns how many. */
+static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+{
+    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    if (!takes) {
+        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
+    }
+    return dpari_stride_list(
+        &b->take, mine,
+        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+}
+
+/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
+ * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
+ * for (1.0 -> 1.5 us). */
+static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
+{
+    dpari_hx_item *a = &item[i];
+    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    int64_t j;
+    l->at = at;
+    for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
+        dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
+        int32_t runs = 0;
+        if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
+            dpari_hx_one_list(x, a, &item[j], takes)) {
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+        }
+        if (runs == 0 && (strict || j == i)) {
+            return;
+        }
+        if (runs > 0) {
+            of->runs = j == i ? 0 : -1;
+            l->runs += runs;
+        }
+    }
+}
+
+/* The lists of n items that are given or taken one after the other. */
+static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
+{
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
+    int32_t step = 0; /* from the item before */
+    for (i = 0; i < n; i++) {
+        dpari_hx_few_of(&item[i], takes)->runs = 0;
+    }
+    for (i = 0; i < n; i++) {
+        if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
+            dpari_hx_list_from(x, item, n, i, takes, at);
+            at += dpari_hx_few_of(&item[i], takes)->runs;
+        }
+    }
+    for (i = n - 1; i >= 0; i--) {
+        const dpari_hx_item *it = &item[i];
+        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
+        l->step = 1 + step;
+        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? l->step
+                   : 0;
+    }
+}
+
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+{
+    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
+    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+}
+
+DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x)
+{
+    int32_t s, takes;
+    for (s = 0; s < x->steps; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        for (takes = 0; takes < 2; takes++) {
+            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
+            dpari_hx_gather_sends(x, p, takes);
+        }
+    }
+}
+
+/* ---- items that go together -------------------------------------------------------------------
+ */
+
+/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
+ */
+static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
+        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->own_step[d] != b->own_step[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Have two boxes of own cells no point in common? */
+static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    for (d = 0; d < a->dims - 1; d++) {
+        const int64_t shift = b->local[d] - a->local[d];
+        if (shift >= a->extent[d] || -shift >= a->extent[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
+ * each other and have no point in common: the order of the others is promised. */
+static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
+{
+    return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
+           (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
+}
+
+static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
+{
+    dpari_stride_spot few[DPARI_STRIDE_FEW];
+    int64_t i, j;
+    for (i = 0; i < n; i++) {
+        dpari_hx_item *a = &item[i];
+        if (dpari_hx_mem(&x->field[a->field])) {
+            a->give_mate = a->take_mate = -1;
+            continue;
+        }
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
+            dpari_hx_item *b = &item[j];
+            if (!dpari_hx_mates(a, b) || dpari_stride_list(&a->take, 0, 0, few) > 0) {
+                continue;
+            }
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
+                a->give.run <= DPARI_HX_SHORT) {
+                a->give_mate = (int32_t)(j - i);
+                b->give_mate = -1;
+            }
+            if (dpari_hx_taken_together(a, b, sends)) {
+                a->take_mate = (int32_t)(j - i);
+                b->take_mate = -1;
+            }
+        }
+    }
+}
+
+/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
+ * It is packed by then; both lie in the same lines, which are then written once. */
+static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                             const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t gap = a->mine_at - b->mine_at;
+    int64_t k;
+    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
+        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
+        !dpari_hx_mates(a, b)) {
+        return 0;
+    }
+    for (k = p->s; k < p->s + p->s_items; k++) {
+        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    int64_t i, j;
+    for (i = p->r; i < p->r + p->r_items; i++) {
+        dpari_hx_item *a = &x->item[i];
+        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+            dpari_hx_item *b = &x->item[j];
+            if (dpari_hx_may_wipe(x, p, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+                a->wiper = j - i;
+                dpari_hx_prepare(x, b, DPAR_SUM);
+                a->give.clear = b->take.beside == 0;
+            }
+        }
+    }
+}
+
+/* ---- rows whose ends are asked for ------------------------------------------------------------
+ */
+
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+    }
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        dpari_hx_step *p = &x->step[s];
+        for (k = p->r; k < p->s + p->s_items; k++) {
+            dpari_hx_item *it = &x->item[k];
+            const int sends = k >= p->s;
+            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
+            if (it->peer >= 0) {
+                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
+                it->pack_at += w->out_at[give];
+                it->take_at += w->in_at[!give];
+            }
+            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+        }
+        dpari_hx_wipe_beside(x, p);
+        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
+        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+    }
+    dpari_hx_gather_all(x);
+    x->asks = dpari_hx_asks(x);
+    x->prepared = DPAR_SUM;
+}
+
+/* ==== halo/halo_run.c ==== */
+
+/* Exchanges: waiting for peers, packing, taking. */
+
+/* ---- waiting for peers ------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_PROGRESS = 64 }; /* turns of a wait between two looks at other work */
+
+static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+{
+    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+}
+
+/* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
+ * and so on. */
+typedef struct dpari_hx_suspect {
+    int32_t who;   /* of the world */
+    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
+    double since;  /* nobody else came under suspicion; 0: not yet */
+} dpari_hx_suspect;
+
+/* The rank in the plan's communicator of one of the world; -1: none. */
+static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    int32_t i;
+    for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
+    }
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
+}
+
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+/* Which exchange a rank runs: dpari_hx_kind. */
+static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
+{
+    dpar_text_put(t, kind == 1              ? "a forward exchange"
+                     : kind == 2 + DPAR_SUM ? "an adjoint (sum)"
+                     : kind == 2 + DPAR_MAX ? "an adjoint (max)"
+                     : kind == 2 + DPAR_MIN ? "an adjoint (min)"
+                                            : "another operation");
+}
+
+/* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
+static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                 const dpari_hx_suspect *q, double waited)
+{
+    dpari_group *g = dpari_group_of(x->node);
+    const dpari_hx_peer *p = &x->peer[peer];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpari_text_int(&t, x->count);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, x->fields);
+    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
+    dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    if (status == DPAR_E_PEER) {
+        dpari_put_ending(&t, x->world, p->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpar_text_put(&t, " did not come in ");
+        dpari_text_fixed(&t, waited, 1);
+        dpar_text_put(&t, " s; ");
+        if (q->links > 0) {
+            dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
+            dpari_text_int(&t, p->rank);
+            dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
+        } else {
+            dpar_text_put(&t, "it");
+        }
+        dpar_text_put(&t, " has begun exchange #");
+        dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+    } else {
+        dpar_text_put(&t, " runs ");
+        dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
+        dpar_text_put(&t, ", rank ");
+        dpari_text_int(&t, x->c->rank);
+        dpari_text_char(&t, ' ');
+        dpari_hx_put_kind(&t, dpari_hx_kind(x));
+    }
+    status = dpari_group_break(g, status, why.text);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
+/* Messages and other work that is under way. */
+static void dpari_hx_progress(dpar_halo_exchange *x)
+{
+    int32_t i;
+    dpari_shm_progress_all(x->node);
+    if (x->node != x->c) {
+        for (i = 0; i < x->messages; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+    }
+}
+
+/* Time has passed: does it make sense to wait on? */
+static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+{
+    const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
+    dpar_status st = dpari_group_broken(dpari_group_of(x->node));
+    if (st == DPAR_OK) {
+        st = x->c->status;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
+}
+
+static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
+                            dpari_hx_suspect *q)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
+    if (who != q->who || q->since <= 0.0) {
+        q->who = who;
+        q->since = now;
+    }
+}
+
+/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
+ * allowed, a second at most? Where that changes again and again, the last after four times that. */
+static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                         dpari_hx_suspect *q)
+{
+    const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
+    const double now = dpari_os_now();
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
+    }
+    dpari_hx_follow(x, peer, now, quiet, q);
+    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
+}
+
+/* Timers: 0 where there are none. */
+static double dpari_hx_clock(const dpar_halo_exchange *x)
+{
+    return x->options.timers ? dpari_os_now() : 0.0;
+}
+
+static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+{
+    if (x->options.timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
+static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                         uint64_t value)
+{
+    const double began = dpari_hx_clock(x);
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0};
+    dpar_status st = DPAR_OK;
+    int32_t turn = 0;
+    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
+        if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
+            dpari_hx_progress(x);
+        }
+        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
+            dpari_wait_says(x->world, x->peer[peer].world);
+            st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
+            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
+                st = DPAR_OK; /* its last words */
+            }
+        }
+    }
+    dpari_wait_end(x->world, &t);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
+               ? st
+               : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
+}
+
+#define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+
+/* *word >= value? MORE: not yet, and wait is 0. */
+static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                  uint64_t value, int wait)
+{
+    double now;
+    dpar_status st;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait) {
+        return dpari_hx_await_slowly(x, peer, word, value);
+    }
+    now = dpari_os_now();
+    if (x->looked > 0.0 && now - x->looked < DPARI_HX_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    st = dpari_hx_look(x, peer);
+    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        st = dpari_hx_fail(x, st, peer, NULL, 0.0);
+    }
+    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
+
+/* Does anything come from the peer in this mode? */
+static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+{
+    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+}
+
+/* The lines where the rows of a box begin and end. */
+static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const int64_t size = dpar_type_bytes(x->field[it->field].type);
+    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, it);
+    int64_t index[DPARI_HX_DIMS] = {0};
+    int32_t d;
+    do {
+        dpari_stride_ask_line(at - step);
+        dpari_stride_ask_line(at + row);
+        for (d = 0; d < it->dims; d++) {
+            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+                continue;
+            }
+            at += size * it->own_step[d];
+            if (++index[d] < it->extent[d]) {
+                break;
+            }
+            at -= size * it->own_step[d] * index[d];
+            index[d] = 0;
+        }
+    } while (d < it->dims);
+}
+
+/* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
+ * where rows begin and end: stores there wait for each line, one after the other, unless all are
+ * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
+ * again when they are met: eight fields of 64^3 take 2 % less without. */
+static void dpari_hx_ask(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k;
+    for (k = 0; k < end && x->asks; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        if (it->row >= 0) {
+            dpari_hx_ask_rows(x, it);
+        }
+    }
+}
+
+static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    int64_t k;
+    for (k = first; k < first + n; k += x->item[k].given.step) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
+        if (!it->packs || it->give_mate < 0) {
+            continue;
+        }
+        if (it->given.runs > 0) {
+            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
+                                  x->part[it->mine]);
+        } else if (it->give_mate > 0) {
+            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
+                                    to + other->pack_at, dpari_hx_mine(x, other));
+        } else {
+            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+        }
+    }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 0);
+    }
+    dpari_hx_count(x, DPARI_HX_PACKING, began);
+}
+
+static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    int64_t k;
+    for (k = first; k < first + n; k += x->item[k].taken.step) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
+        if (it->take_mate < 0) {
+            continue;
+        }
+        if (it->taken.runs > 0) {
+            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
+                                  x->part[it->mine], dpari_hx_base(x, it));
+        } else if (it->take_mate > 0) {
+            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+        } else {
+            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+        }
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
+ * last of it has come. */
+static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    const double began = dpari_hx_clock(x);
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_move(x, p->r, p->r_items, 1);
+    } else {
+        dpari_hx_move(x, p->s, p->s_items, 1);
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* Receives, then sends of a step. */
+static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+{
+    const int mode = x->mode;
+    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    int32_t i, n = 0, pass;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            dpar_call *call = &x->call[n];
+            if (x->peer[i].world >= 0 || bytes == 0) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_U8;
+            call->root = x->peer[i].rank;
+            call->tag = x->options.tag;
+            call->count = bytes;
+            call->in = pass ? from + w->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            n++;
+        }
+    }
+    x->messages = n;
+    return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
+}
+
+/* What others have of this rank in a step is packed, and they are told. */
+static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    x->now = s;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
+        dpari_hx_flow *w = &peer->flow[s];
+        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
+        if (peer->world >= 0 && x->count > 2 && w->packed) {
+            st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    if (x->mode == DPAR_HALO_FORWARD) {
+        dpari_hx_give(x, p->s, p->s_items);
+    } else {
+        dpari_hx_give(x, p->r, p->r_items);
+    }
+    st = x->elsewhere ? dpari_hx_settle(x) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (p->meets) {
+        dpari_publish(x->world, &x->line[p->line].ready,
+                      (uint64_t)x->count << 8 | dpari_hx_kind(x));
+    }
+    return dpari_hx_post(x, s);
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    const int offered = forward && s == x->early && x->early > 0;
+    const dpar_status st = offered ? DPAR_OK : dpari_hx_offer(x, s);
+    x->stage = DPARI_HX_TAKING;
+    if (st == DPAR_OK) {
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->self : p->own_first);
+    }
+    return st;
+}
+
+/* Is there such a step in an exchange of this mode? */
+static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+{
+    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+}
+
+/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+{
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
+        const dpari_hx_step *p = &x->step[s];
+        dpari_hx_take(x, forward ? p->r : p->s, forward ? p->r_items : p->s_items);
+    }
+    x->next = s;
+}
+
+/* The peer says that it is ready: for the same? Where are its arrays? */
+static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+{
+    dpari_hx_peer *p = &x->peer[i];
+    const dpari_hx_line *line = &p->line[x->step[s].line];
+    dpar_status st = dpari_hx_await(x, i, &line->ready, (uint64_t)x->count << 8, wait);
+    uint64_t word;
+    int32_t f;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    word = DPARI_LOAD(&line->ready);
+    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
+    }
+    if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
+        for (f = 0; f < 2 * x->fields; f++) {
+            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+        }
+        p->version = line->version;
+    }
+    return DPAR_OK;
+}
+
+/* From those that share memory, as they come. */
+static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, pass;
+    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
+        all = DPAR_OK;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            dpar_status st;
+            if (w->taken) {
+                continue;
+            }
+            st = dpari_hx_meet(x, i, s, pass);
+            if (st == DPAR_MORE) {
+                all = DPAR_MORE;
+            } else if (st != DPAR_OK) {
+                return st;
+            } else {
+                w->taken = 1;
+                if (x->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(x, w->first, w->boxes);
+                }
+            }
+        }
+        if (all == DPAR_OK) {
+            break;
+        }
+    }
+    return all;
+}
+
+static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+{
+    const double began = dpari_hx_clock(x);
+    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st;
+}
+
+/* Messages: receives were posted first, in the order of the peers. */
+static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, n = 0;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_flow *w = &x->peer[i].flow[s];
+        dpar_status st;
+        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+            continue;
+        }
+        n++;
+        if (w->taken > 1) {
+            continue;
+        }
+        st = dpari_hx_wait_message(x, n - 1, wait);
+        if (st == DPAR_MORE) {
+            all = DPAR_MORE;
+        } else if (st != DPAR_OK) {
+            return st;
+        } else {
+            w->taken = 2;
+            if (x->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(x, w->first, w->boxes);
+            }
+        }
+    }
+    return all;
+}
+
+/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
+ * messages left? */
+static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
+            st = dpari_hx_await(x, i, &x->peer[i].line[x->step[s].line].done, (uint64_t)x->count,
+                                wait);
+        }
+    }
+    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
+        st = dpari_hx_wait_message(x, i, wait);
+    }
+    return st;
+}
+
+/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
+ * they write none of its peers reads. */
+static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+{
+    const int32_t s = x->now;
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    if (x->stage == DPARI_HX_TAKING) {
+        st = dpari_hx_take_shared(x, s, wait);
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
+        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+        if (x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(x, p->s + p->own_first, p->s_items - p->own_first);
+        }
+        if (x->elsewhere) {
+            dpari_hx_take_elsewhere(x, p);
+            st = dpari_hx_settle(x);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (p->meets) {
+            dpari_publish(x->world, &x->line[p->line].done, (uint64_t)x->count);
+        }
+        dpari_hx_take_alone(x, x->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
+        x->stage = DPARI_HX_LEAVING;
+    }
+    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
+        st = dpari_hx_leave(x, s, wait);
+    }
+    return st;
+}
+
+/* Do messages of this rank belong to steps that have not begun? */
+static int dpari_hx_unposted(const dpar_halo_exchange *x)
+{
+    const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
+    const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
+    int32_t s = x->next + (begun ? on : 0), i;
+    for (; dpari_hx_has(x, s); s += on) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            if (x->peer[i].world < 0 && (w->in_bytes[x->mode] > 0 || w->out_bytes[x->mode] > 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The ranks of a node that gave up: messages of the others may never come. */
+static void dpari_hx_break_both(dpar_halo_exchange *x)
+{
+    if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
+        dpar_comm_abort(x->c, x->node->status, x->node->why.text);
+    }
+}
+
+static void dpari_hx_over(dpar_halo_exchange *x)
+{
+    x->active = 0;
+    dpari_rest_drop(x->c, x);
+}
+
+/* The exchange failed: nothing of it stays under way. */
+static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+{
+    dpari_hx_break_both(x);
+    if (dpari_hx_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->messages);
+    }
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x);
+    }
+    x->messages = 0;
+    dpari_hx_over(x);
+    return st;
+}
+
+/* One step further than those that have begun, waiting for them if it may. OK: another has begun,
+ * or there is none. */
+static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    } else if (st == DPAR_OK) {
+        dpari_hx_over(x);
+    }
+    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
+}
+
+/* What a plan that began before this one still has to post: dpari_rest. */
+static dpar_status dpari_hx_post_rest(void *before)
+{
+    dpar_halo_exchange *x = (dpar_halo_exchange *)before;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
+        st = dpari_hx_on(x, 1);
+    }
+    return st;
+}
+
+static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+{
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && x->active) {
+        st = dpari_hx_on(x, wait);
+    }
+    return st;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+{
+    dpar_status st = DPAR_OK;
+    if (x->world) { /* the others may have given this rank up */
+        st = dpari_group_broken(dpari_group_of(x->node));
+    }
+    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
+    if (st != DPAR_OK) {
+        dpari_hx_break_both(x);
+        return st;
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    st = dpari_rest_post(x->c);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (mode == DPAR_HALO_FORWARD) {
+        dpari_hx_ask(x);
+    }
+    x->count++;
+    x->active = 1;
+    x->mode = mode;
+    x->op = op;
+    x->looked = 0.0;
+    x->messages = 0;
+    if (mode == DPAR_HALO_FORWARD && x->early > 0) {
+        st = dpari_hx_offer(x, x->early);
+    }
+    if (st == DPAR_OK) {
+        dpari_hx_take_alone(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+        x->stage = DPARI_HX_FINISHED;
+    }
+    if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
+        st = dpari_hx_begin_step(x, x->next);
+    }
+    if (st == DPAR_OK && dpari_hx_unposted(x)) {
+        dpari_rest_leave(x->c, dpari_hx_post_rest, x);
+    }
+    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+{
+    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+{
+    int32_t s, i;
+    int64_t k;
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "operation #: sum, max and min are possible", op,
+                         0, 0, 0);
+    }
+    for (i = 0; i < x->fields; i++) {
+        if (!dpar_type_reduces(x->field[i].type)) {
+            return dpari_say_word(DPAR_E_ARG, &x->c->why, "field # of @ cannot be combined",
+                                  dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+        }
+    }
+    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        if (x->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+            continue;
+        }
+        for (k = 0; k < x->step[s].s_items; k++) {
+            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+        for (k = 0; k < x->step[s].r_items; k++) {
+            dpari_hx_item *it = &x->item[x->step[s].r + k];
+            it->give.clear = it->wiper == 0 ? it->give.clear : (it + it->wiper)->take.beside == 0;
+        }
+        dpari_hx_gather_sends(x, &x->step[s], 1);
+    }
+    x->prepared = x->active ? x->prepared : op;
+    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+{
+    const dpar_status st = dpar_halo_exchange_begin(x);
+    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+{
+    dpar_status st;
+    if (!x) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_broken(x);
+    if (x->active && st == DPAR_OK) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    } else if (x->active) {
+        st = dpari_hx_drop(x, st); /* its messages would be looked for when the communicator ends */
+    }
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x); /* what a broken exchange has begun */
+        (void)dpari_hx_pin_all(x, 0);
+    }
+    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    return st;
+}
+
+/* ==== halo/halo_traffic.c ==== */
+
+/* What an exchange moves: to whom, how much and in which way. */
+
+/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
+{
+    const dpar_halo *h = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
+    block[0] = a;
+    block[1] = b;
+    for (k = 0; k < 2; k++) {
+        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
+            if (h->owner[i] == (k ? b : a)) {
+                block[k] = h->grid.mesh.offset + i;
+            }
+        }
+        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        const dpar_placement *p = &h->grid.axis[i];
+        const int32_t size = h->grid.mesh.axis[i].size;
+        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
+        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+            n = size - n;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t)
+{
+    int32_t peer = k, s;
+    int64_t i;
+    if (!x || !t || k < 0 || k > x->peers) {
+        return 0;
+    }
+    dpari_zero(t, sizeof *t);
+    peer = k == x->peers ? -1 : k;
+    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    t->hops = dpari_hx_hops(x, x->rank, t->peer);
+    t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    for (s = 0; s < x->forward; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
+        for (i = first; i < first + n; i++) {
+            const dpari_hx_item *it = &x->item[i];
+            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const int64_t bytes =
+                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+            if (it->peer != peer) {
+                continue;
+            }
+            t->pieces++;
+            t->bytes += bytes;
+            t->direct += it->packs ? 0 : bytes;
+            t->runs += it->elements * width /
+                       dpari_hx_in_a_row(it->extent, peer < 0 ? it->other_step : it->own_step,
+                                         it->dims, type);
+        }
+    }
+    if (t->direct > 0) {
+        t->way = DPAR_HALO_DIRECT;
+    }
+    return peer >= 0 || t->pieces > 0;
+}
+
+/* ==== halo/halo_exchange.c ==== */
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* How large a plan is. */
+typedef struct dpari_hx_size {
+    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* dim by dim */
+    int32_t cut;     /* dims from the last on: along which alone ranks meet; -1: all are alike */
+    int32_t forward; /* steps of a forward exchange */
+} dpari_hx_size;
+
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
+{
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
+}
+
+static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    dpar_halo_exchange none, *x;
+    int64_t i;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
+    x = memory ? x : &none;
+    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
+    x->spot =
+        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields, z->steps),
+                                           sizeof *x->record);
+    for (i = 0; i < z->peers; i++) {
+        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&r, z->steps, sizeof *x->peer[0].flow);
+        if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
+            x->peer[i].at = (const unsigned char **)at;
+            x->peer[i].array = (dpari_hx_array *)array;
+        }
+    }
+    *bytes = r.used;
+    return (dpar_halo_exchange *)memory;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+{
+    if (dpar_type_bytes(f->type) == 0) {
+        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
+                              0);
+    }
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+        return dpari_say_type(
+            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
+            f->wire, i, f->wire, 0, 0);
+    }
+    if (f->vector < 0 || f->vector > 2) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
+    }
+    if (f->vector && !dpar_type_reduces(f->type)) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
+                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* All ranks of the field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t k, last = -1;
+    for (k = 0; h->owner && k < m->size; k++) {
+        last = h->owner[k] > last ? h->owner[k] : last;
+    }
+    if ((h->owner && last >= c->size) ||
+        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks up to #, the communicator has # of them", i,
+                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < h->grid.dims; i++) {
+        if (h->points[i] != DPAR_AT_CELLS) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+            return 0;
+        }
+        if (h->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        }
+    }
+    return 1;
+}
+
+/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
+ * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
+ * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
+ * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
+ * (64^3, 2 wide: 24 us, 27 so). */
+static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, int32_t *cut)
+{
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < n; i++) {
+        const dpar_halo *h = fields[i].halo;
+        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+            !dpari_hx_meetings(h, &meetings)) {
+            return 0;
+        }
+    }
+    if (o->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    for (*cut = meetings > 1 ? 0 : -1; meetings > 1; meetings >>= 1) {
+        ++*cut;
+    }
+    return 1;
+}
+
+/* Has a compact form room for points that blocks share? A star's has no corners. */
+static int dpari_hx_can_share(const dpar_halo_field *f)
+{
+    int32_t d, between = 0;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        between += f->halo->points[d] != DPAR_AT_CELLS;
+    }
+    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+}
+
+static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
+                                      const dpar_halo_options *o, dpar_why *why)
+{
+    if (o->ordered && !dpari_hx_can_order(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
+                         "halos or edges without corners: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    if (o->shared && !dpari_hx_can_share(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: the compact halos of a star have no place for corners that "
+                         "blocks share",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
+ * then far from 2^63. */
+static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+{
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
+    const int strided = dpari_hx_strided(f);
+    int64_t step = dpari_hx_components(f), sum = step, way;
+    int32_t d;
+    if (component < -most || component > most ||
+        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+        return 0;
+    }
+    for (d = all->dims - 1; d >= 0; d--) {
+        const int64_t stride = strided ? f->stride[d] : step;
+        const int64_t origin = strided ? f->origin[d] : 0;
+        if (stride < -most || stride > most || origin < -most || origin > most ||
+            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
+                       stride < 0 ? -stride : stride, &way) ||
+            way > most || sum > most ||
+            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+            return 0;
+        }
+        sum += way;
+    }
+    return sum <= most / unit;
+}
+
+/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
+ * that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
+{
+    const int32_t last = array->dims;
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_array a;
+    dpari_hx_array_of(&a, f, rank);
+    dpari_hx_inside(f->halo, array);
+    while (left != 0) {
+        int64_t least = INT64_MAX, points = 1;
+        int32_t d, next = 0;
+        for (d = 0; d <= last; d++) {
+            const int64_t s = d < last ? a.stride[d] : a.component;
+            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
+                least = s < 0 ? -s : s;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        if (points > 1) {
+            if (least <= reach) {
+                return 1;
+            }
+            reach += (points - 1) * least;
+        }
+    }
+    return 0;
+}
+
+/* Are fields i and the one beside it what a pair is? */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
+{
+    const dpar_halo_field *f = &fields[i], *other;
+    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    if (f->pair == 0) {
+        return DPAR_OK;
+    }
+    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
+                         n, f->pair, 0);
+    }
+    other = &fields[there];
+    if (!f->halo->cube || f->vector == 2) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+                         "#",
+                         i, f->vector, 0, 0);
+    }
+    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
+        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
+        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fields # and # are a pair of different types, wires, components, vectors "
+                         "or memories",
+                         i < there ? i : there, i < there ? there : i, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Points on faces of a cube's cells: pairs alone have them. */
+static int dpari_hx_needs_pair(const dpar_halo *h)
+{
+    const int32_t y = h->grid.dims - 2;
+    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+}
+
+/* Does an array with room for another halo hold the one that is exchanged? */
+static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
+                                       dpar_why *why)
+{
+    const dpar_halo *h = f->halo, *room = f->room;
+    dpar_box all, whole;
+    const char *no = NULL;
+    dpar_status st = dpar_halo_check(room, why);
+    int32_t d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (f->halos) {
+        no = "halos beside the block are as wide as the plan, there is no other room";
+    } else if (h->grid.dims != room->grid.dims ||
+               !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
+        no = "its room is on another grid, mesh or owners";
+    }
+    for (d = 0; d < h->grid.dims && !no; d++) {
+        no = h->grid.extent[d] != room->grid.extent[d] ? "its room is on a grid of another size"
+             : h->points[d] != room->points[d]         ? "its room is on other points"
+                                                       : NULL;
+    }
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+    }
+    if (!dpar_halo_box(h, rank, &all)) {
+        return DPAR_OK;
+    }
+    if (!dpar_halo_box(room, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
+                         0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             h->low[d], h->high[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
+                                        const dpar_halo_options *o, dpar_why *why)
+{
+    dpar_box own, all;
+    dpar_status st;
+    if (!f->halo) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+    }
+    st = dpar_halo_check(f->halo, why);
+    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_hx_check_ranks(c, f->halo, i, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "DPAR_HALO_U and DPAR_HALO_V",
+            i, 0, 0, 0);
+    }
+    if ((f->vector == 2 && f->components != 2) ||
+        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
+                         "sphere turns pairs",
+                         i, f->vector, f->components, 0);
+    }
+    if (f->components < 0) {
+        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+    }
+    if (f->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
+                         f->components, 0, 0);
+    }
+    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
+                         0, 0, 0);
+    }
+    if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
+        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
+                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        dpari_hx_overlaps(f, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: with these strides (of components: #) several points of rank # "
+                         "lie in one place",
+                         i, f->component_stride, c->rank, 0);
+    }
+    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+    }
+    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
+                         0, 0);
+    }
+    return dpari_hx_check_way(f, i, o, why);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+/* Steps of `dims` dims: of a forward exchange, and of both. */
+static void dpari_hx_count_steps(dpari_hx_size *z, int32_t dims)
+{
+    z->forward = z->cut >= 0 ? 2 * dims - 1 : z->ordered ? dims : 1;
+    z->steps = z->cut >= 0 ? z->forward + dims : z->forward;
+}
+
+/* Step i of a plan; -1: all at once. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
+{
+    const int32_t others = z->steps - z->forward - 1; /* dims that are not cut */
+    dpari_hx_step p;
+    dpari_zero(&p, sizeof p);
+    p.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    p.number = z->ordered ? i : -1;
+    p.cut = z->cut;
+    p.line = i;
+    if (i >= 0 && z->cut >= 0) {
+        const int32_t k = i < others ? i : i - others - 1;
+        p.modes = 1 << (i < z->forward ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT);
+        p.along = i >= z->forward ? DPARI_HX_WIDE
+                  : i == others   ? DPARI_HX_CUT
+                  : i < others    ? DPARI_HX_OWN_PLANES
+                                  : DPARI_HX_HALO_PLANES;
+        p.number = i >= z->forward ? i - z->forward : i == others ? z->cut : k + (k >= z->cut);
+        p.line = 0; /* ranks meet in one step of either */
+    }
+    return p;
+}
+
+/* Items and peers, at most. */
+static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    dpar_status st = DPAR_OK;
+    int32_t i, direction, step, end, dims = 1;
+    const int32_t first = o->ordered ? 0 : -1; /* -1: other ranks may refuse */
+    dpari_zero(z, sizeof *z);
+    z->fields = n;
+    z->ranks = c->size;
+    z->cut = -1;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_field(c, &fields[i], i, o, why);
+    }
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o, &z->cut));
+    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
+    }
+    dpari_hx_count_steps(z, dims);
+    end = z->ordered ? z->steps : 0;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_pair(fields, n, i, why);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        for (step = first; step < end; step++) {
+            const dpari_hx_step p = dpari_hx_step_of(z, step);
+            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, &p, direction,
+                                                        dpari_hx_moves(o), why);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    z->items += dpari_hx_parts(&fields[i], &t);
+                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
+                    z->peers += t.peer != c->rank;
+                }
+                st = walks == DPAR_DONE ? DPAR_OK : walks;
+            }
+        }
+    }
+    z->peers = dpari_least(z->peers, c->size);
+    return st;
+}
+
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    if (!fields) {
+        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->shared && o->ordered) {
+        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+    }
+    if ((o->ordered | o->shared | o->timers) & ~1) {
+        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
+                         o->ordered, o->shared, o->timers, 0);
+    }
+    if (o->node && o->node->size > c->size) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "options.node has # ranks, more than the # of the communicator: it is some "
+            "of these",
+            o->node->size, c->size, 0, 0);
+    }
+    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
+        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
+                         o->way, o->run_bytes, o->tag, 0);
+    }
+    return dpari_hx_measure(c, fields, n, o, z, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why)
+{
+    dpari_hx_size z;
+    dpar_status st;
+    if (!c || !options || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
+    if (st == DPAR_OK) {
+        (void)dpari_hx_layout(&z, NULL, bytes);
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t d)
+{
+    dpari_fact(g, "halo.window[#].kernel", d, v->kernel);
+    if (v->kernel != 0) {
+        dpari_fact(g, "halo.window[#].stride", d, v->stride);
+        dpari_fact(g, "halo.window[#].dilation", d, v->dilation);
+        dpari_fact(g, "halo.window[#].pad_low", d, v->pad_low);
+        dpari_fact(g, "halo.window[#].pad_high", d, v->pad_high);
+        dpari_fact(g, "halo.window[#].kind", d, v->kind);
+        dpari_fact(g, "halo.window[#].ceil_mode", d, v->ceil_mode != 0);
+        dpari_fact(g, "halo.window[#].align_corners", d, v->align_corners != 0);
+    }
+}
+
+static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
+{
+    const dpar_placement *p = &l->axis[i];
+    const int cuts = p->kind == DPAR_SHARD;
+    uint64_t h = 1;
+    int32_t k;
+    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+        h = dpari_hash(h, p->cuts[k]);
+    }
+    dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
+    dpari_fact(g, "the stride of axis # of halo.grid.mesh", i, l->mesh.axis[i].stride);
+    dpari_fact(g, "halo.grid.order[#]", i, l->order[i]);
+    dpari_fact(g, "the kind of placement # of halo.grid", i, p->kind);
+    dpari_fact(g, "the dim of placement # of halo.grid", i, cuts ? p->dim : 0);
+    dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
+    dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
+    dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
+}
+
+/* Whose points, how wide, over which ends. */
+static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
+{
+    const int bends = h->folds || h->poles;
+    uint64_t owners = 1;
+    int32_t d;
+    dpari_fact(g, "halo.grid.dims", 0, h->grid.dims);
+    for (d = 0; d < h->grid.dims; d++) {
+        dpari_fact(g, "halo.grid.extent[#]", d, h->grid.extent[d]);
+        dpari_fact(g, "halo.low[#]", d, h->low[d]);
+        dpari_fact(g, "halo.high[#]", d, h->high[d]);
+        dpari_fact(g, "halo.points[#]", d, h->points[d]);
+        dpari_hx_state_window(g, &h->window[d], d);
+    }
+    dpari_fact(g, "halo.shape", 0, h->shape);
+    dpari_fact(g, "halo.periodic", 0, h->periodic);
+    dpari_fact(g, "halo.folds", 0, h->folds);
+    dpari_fact(g, "halo.poles", 0, h->poles);
+    dpari_fact(g, "halo.cube", 0, h->cube);
+    dpari_fact(g, "halo.fold", 0, bends ? h->fold : 0);
+    dpari_fact(g, "halo.mirror", 0, bends ? h->mirror : 0);
+    dpari_fact(g, "halo.on_row", 0, h->folds ? h->on_row : 0);
+    dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
+    dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
+    dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
+    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    for (d = 0; d < h->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(g, &h->grid, d);
+    }
+    for (d = 0; h->owner && d < h->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, h->owner[d]);
+    }
+    dpari_fact_hash(g, "halo.owner", 0, owners);
+    dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
+}
+
+/* What all ranks must give alike. */
+typedef struct dpari_hx_given {
+    const dpar_halo_field *fields;
+    const dpar_halo_options *options;
+    int32_t n;
+} dpari_hx_given;
+
+static void dpari_hx_state(dpari_facts *g, const void *given)
+{
+    const dpari_hx_given *all = (const dpari_hx_given *)given;
+    const dpar_halo_options *o = all->options;
+    int32_t i;
+    dpari_fact(g, "the number of fields", 0, all->n);
+    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.ordered", 0, o->ordered);
+    dpari_fact(g, "options.shared", 0, o->shared);
+    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
+    dpari_fact(g, "options.tag", 0, o->tag);
+    g->of = "field #: ";
+    for (i = 0; i < all->n; i++) {
+        const dpar_halo_field *f = &all->fields[i];
+        g->of_index = i;
+        dpari_fact_type(g, "type", 0, f->type);
+        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact(g, "components", 0, dpari_hx_components(f));
+        dpari_fact(g, "vector", 0, f->vector);
+        dpari_fact(g, "pair", 0, f->pair);
+        dpari_hx_state_halo(g, f->halo);
+    }
+}
+
+/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
+ * alone. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+{
+    int32_t all = 0;
+    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!all) {
+        z->ordered = 0;
+        z->cut = -1;
+        dpari_hx_count_steps(z, 1);
+    }
+    return DPAR_OK;
+}
+
+/* Each peer's record for this rank in place of this rank's for it. */
+static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+{
+    const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
+    dpar_status s;
+    int32_t i;
+    for (i = 0; i < x->peers; i++) {
+        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+        dpari_zero(in, sizeof *in);
+        in->kind = DPAR_RECV;
+        in->type = DPAR_I64;
+        in->root = x->peer[i].rank;
+        in->tag = x->options.tag;
+        in->count = words;
+        *out = *in;
+        out->kind = DPAR_SEND;
+        in->out = x->record + i * words;
+        out->in = x->record + side + i * words;
+    }
+    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+}
+
+static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+{
+    return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, direction, s;
+    for (i = 0; i < x->fields; i++) {
+        for (s = 0; s < x->steps; s++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks =
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], direction,
+                                        dpari_hx_moves(&x->options), NULL);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    x->peer_of[t.peer] = 1;
+                }
+            }
+        }
+    }
+    x->peer_of[x->rank] = 0;
+    for (i = 0; i < x->c->size; i++) {
+        if (x->peer_of[i]) {
+            x->peer[x->peers].rank = i;
+            x->peer[x->peers].world = -1;
+            x->peer_of[i] = ++x->peers;
+        }
+    }
+}
+
+/* What nobody else is likely to say of itself: ranks of options.node that are of another
+ * communicator have numbers of peers, too. */
+static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
+{
+    const double now = dpari_os_now();
+    int64_t bits = 0;
+    dpari_kern_copy(&bits, &now, sizeof now, 0);
+    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    const int apart = x->node != x->c;
+    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    if (apart) {
+        dpar_status st;
+        x->mark = own[1] = dpari_hx_mark(x);
+        own[0] = x->rank;
+        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (i = 0; i < x->node->size; i++) {
+        const int32_t rank = apart ? told[2 * i] : i;
+        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
+            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
+{
+    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    dpar_status st;
+    int32_t i, f, d;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *a = &x->array[f];
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                r[d] = a->origin[d];
+                r[DPAR_MAX_DIMS + d] = a->stride[d];
+            }
+            r[2 * DPAR_MAX_DIMS] = a->component;
+            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
+                                       32 * (int64_t)x->mark;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const int64_t *r = x->record + i * words;
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *a = &x->peer[i].array[f];
+            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
+            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                a->origin[d] = r[d];
+                a->stride[d] = r[DPAR_MAX_DIMS + d];
+            }
+            a->component = r[2 * DPAR_MAX_DIMS];
+            a->compact = (int32_t)(bits & 1);
+            a->reach[0] = (int32_t)(bits >> 1 & 1);
+            a->reach[1] = (int32_t)(bits >> 2 & 1);
+            a->elsewhere = (int32_t)(bits >> 4 & 1);
+            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
+                /* the other does not think so, or is somebody else: options.node is lame */
+                x->peer[i].world = -1;
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- items ------------------------------------------------------------------------------------
+ */
+
+/* The steps of the message: the owner's array, closed up. */
+static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+{
+    int32_t done = 0, d, k;
+    int64_t step = 1;
+    for (k = 0; k < it->dims; k++) {
+        int32_t best = -1;
+        for (d = it->dims - 1; d >= 0; d--) {
+            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
+            if (!(done >> d & 1) && (best < 0 || a < b)) {
+                best = d;
+            }
+        }
+        done |= 1 << best;
+        it->dense[best] = step;
+        step *= it->extent[best];
+    }
+    it->elements = step;
+}
+
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
+ * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
+ * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
+ * without, 58 packed; boxes of 128 KiB take longer packed). */
+static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+                              const dpari_hx_array *taker, const dpari_hx_spot *p,
+                              const dpari_hx_item *it, int32_t world)
+{
+    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
+    const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
+    const int packs =
+        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
+                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
+    return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
+           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+}
+
+/* The receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+}
+
+/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+{
+    int64_t stride[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        stride[d] = p->stride[d];
+        if (t->flip >> d & 1u) {
+            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+            stride[d] = -stride[d];
+        }
+    }
+    for (d = 0; d < t->dims; d++) {
+        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    }
+}
+
+/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
+ * by 3: (v, -u). */
+static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+{
+    sender->at += (1 - k) * sender->stride[t->dims];
+    receiver->at += k * receiver->stride[t->dims];
+    it->extent[t->dims] = 1;
+    it->negate = (t->turn == 1) == (k == 0);
+}
+
+/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
+static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+                          const dpar_transfer *t, int sends, int32_t k)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
+    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
+                                                       : field; /* whose array is its sender's */
+    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpari_hx_array *mine = &x->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
+    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    dpari_hx_spot a, b;
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->field = field;
+    it->peer = peer;
+    it->dims = t->dims + 1;
+    it->negate = dpari_hx_negates(f, t->turn);
+    for (d = 0; d < t->dims; d++) {
+        it->extent[d] = t->extent[d];
+        it->local[d] = t->mine[d];
+        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
+    }
+    it->here[t->dims] = t->dims;
+    it->flip = sends ? 0 : t->flip;
+    it->extent[t->dims] = components;
+    dpari_hx_place(mine, t->mine, components, &a);
+    dpari_hx_place(theirs, t->theirs, components, &b);
+    dpari_hx_turn(t, sends ? &b : &a);
+    if (dpari_hx_parts(f, t) > 1) {
+        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
+    }
+    it->mine = 2 * here + a.part;
+    it->theirs = 2 * there + b.part;
+    it->mine_at = a.at * bytes;
+    it->theirs_at = b.at * bytes;
+    for (d = 0; d < it->dims; d++) {
+        it->own_step[d] = a.stride[d];
+        it->other_step[d] = b.stride[d];
+    }
+    dpari_hx_close_up(it, sends ? a.stride : b.stride);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
+    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
+}
+
+/* The place of the item in what goes through memory in one direction. */
+static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+{
+    const int64_t at = (*bytes + 15) / 16 * 16;
+    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    return at;
+}
+
+static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+{
+    dpari_hx_flow *w;
+    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
+    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    const int32_t modes = x->step[s].modes;
+    int32_t d;
+    if (it->peer < 0) {
+        return;
+    }
+    w = &x->peer[it->peer].flow[s];
+    for (d = 0; d < it->dims; d++) {
+        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
+    }
+    if (modes >> give & 1 && it->packs) {
+        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    }
+    if (modes >> take & 1 && !it->direct) {
+        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    }
+    w->out_direct[give] += modes >> give & 1 && !it->packs;
+    w->in_direct[take] += modes >> take & 1 && it->direct;
+}
+
+/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_flow *flow =
+                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &p->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                if (fill) {
+                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
+                    dpari_hx_fill(x, it, i, &t, 0, k);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+            }
+        }
+    }
+}
+
+/* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
+static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            for (k = 0; w.own_first == own_first && k < dpari_hx_parts(&x->field[i], &t);
+                 k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
+            }
+        }
+    }
+    return at;
+}
+
+/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+{
+    dpari_hx_step *p = &x->step[s];
+    int32_t i;
+    p->r = at;
+    dpari_hx_list_receives(x, s, 0);
+    at += p->self;
+    p->self = 0;
+    for (i = 0; i < x->peers; i++) {
+        x->peer[i].flow[s].first = at;
+        at += x->peer[i].flow[s].boxes;
+        x->peer[i].flow[s].boxes = 0;
+    }
+    dpari_hx_list_receives(x, s, 1);
+    p->r_items = at - p->r;
+    p->s = at;
+    at = dpari_hx_list_sends(x, s, at, 1);
+    p->own_first = at - p->s;
+    at = dpari_hx_list_sends(x, s, at, 0);
+    p->s_items = at - p->s;
+    return at;
+}
+
+/* Steps of both modes that have one line pack into the same memory: those who have read it in
+ * either mode must be done with it. */
+static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+{
+    int32_t s, t, i;
+    for (s = 0; s < x->steps; s++) {
+        for (t = 0; t < x->steps; t++) {
+            for (i = 0; i < x->peers && x->step[s].line == x->step[t].line; i++) {
+                const dpari_hx_flow *w = &x->peer[i].flow[t];
+                x->peer[i].flow[s].packed |= w->out_bytes[0] > 0 || w->out_bytes[1] > 0;
+            }
+        }
+    }
+}
+
+/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
+ * comes by messages. */
+static void dpari_hx_flows(dpar_halo_exchange *x)
+{
+    int32_t s, i, mode;
+    int64_t k, gives = 0, comes = 0;
+    for (s = 0; s < x->steps; s++) {
+        if (s == x->forward) { /* the same memory again for the adjoint's steps */
+            gives = comes = 0;
+        }
+        x->step[s].alone = !x->elsewhere;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t out = dpari_most(w->out_bytes[0], w->out_bytes[1]);
+            const int64_t in = dpari_most(w->in_bytes[0], w->in_bytes[1]);
+            for (mode = 0; mode < 2; mode++) {
+                w->out_at[mode] = gives;
+                w->in_at[mode] = comes;
+                x->lends[mode] |= w->out_direct[mode] > 0;
+            }
+            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
+            x->step[s].alone &= w->boxes + w->sends == 0;
+            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            comes += x->peer[i].world < 0 ? (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE : 0;
+        }
+        x->turn = dpari_most(x->turn, gives);
+        x->arrive_bytes = dpari_most(x->arrive_bytes, comes);
+    }
+    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
+        const dpar_halo_field *f = &x->field[x->item[k].field];
+        if (dpari_hx_mem(f)) {
+            x->look_bytes =
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+        }
+    }
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+{
+    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
+    dpar_comm *of = x->world ? x->node : x->c;
+    void *memory = NULL;
+    dpar_status st;
+    int32_t i;
+    x->in_order = !x->world && x->c->mem != NULL;
+    for (i = 0; i < x->fields && x->in_order; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field # of rank # is not in the memory of its communicator", i,
+                             x->rank, 0, 0);
+        }
+    }
+    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
+    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+    }
+    x->memory = (unsigned char *)memory;
+    x->line = (dpari_hx_line *)memory;
+    x->refs = (uint64_t *)(void *)(x->memory + lines);
+    x->staging = x->memory + lines + refs;
+    x->arrivals = x->staging + 2 * x->turn;
+    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
+    return DPAR_OK;
+}
+
+/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+{
+    const dpar_halo_field *field = &x->field[f];
+    x->part[2 * f] = (unsigned char *)field->data;
+    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    if (x->world) {
+        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
+        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+    }
+}
+
+/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
+    dpar_status st;
+    int32_t i, s;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            r[0] = (int64_t)w->hash[1];
+            r[1] = (int64_t)w->hash[0];
+            r[2] = w->out_at[0];
+            r[3] = w->out_bytes[0];
+            r[4] = w->out_bytes[1];
+            r[5] = x->turn;
+            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[7] = 0;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        dpari_hx_peer *p = &x->peer[i];
+        const int64_t *r = x->record + i * words;
+        if (p->world >= 0) {
+            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            p->line = (dpari_hx_line *)(void *)memory;
+            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
+            p->staging = memory + (x->staging - x->memory);
+            p->turn = r[5];
+        }
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *w = &p->flow[s];
+            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
+                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+                return dpari_say(DPAR_E_MISMATCH, why,
+                                 "ranks # and # do not agree on what goes between them: different "
+                                 "grids",
+                                 x->rank, p->rank, 0, 0);
+            }
+            if (p->world >= 0) {
+                w->in_at[0] = w->in_at[1] = r[2];
+            }
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_pin_all(x, 1);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
+                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
+}
+
+static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t i, s;
+    int64_t at = 0;
+    dpar_status st = dpari_hx_find_node(x);
+    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    for (s = 0; s < x->steps; s++) {
+        at = dpari_hx_list(x, s, at);
+    }
+    dpari_hx_flows(x);
+    dpari_hx_mark_packed(x);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), why);
+    if (st == DPAR_OK) {
+        for (i = 0; i < x->fields; i++) {
+            dpari_hx_bind_field(x, i);
+        }
+        x->version = 1;
+        for (s = 0; s < x->steps && x->world; s++) {
+            x->line[s].version = 1;
+        }
+        st = dpari_hx_swap_places(x, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, why);
+    }
+    if (st != DPAR_OK) {
+        if (x->memory) {
+            (void)dpari_hx_pin_all(x, 0);
+            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+        }
+        return st;
+    }
+    dpari_hx_finish_items(x);
+    return DPAR_OK;
+}
+
+/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
+ * that is asked for, and else none. */
+static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
+{
+    const int32_t way = x->options.way;
+    const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        const dpar_halo_field *f = &x->field[i];
+        dpari_hx_array_of(&x->array[i], f, x->rank);
+        x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
+                               (later || dpari_ref(x->world, f->data, 1) != 0);
+        x->array[i].reach[1] =
+            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+    }
+}
+
+/* Arrays that were allocated too small, where that is known: span as dpari_hx_disjoint says. */
+static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_field *fields,
+                                       int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
+{
+    int64_t within;
+    int32_t p;
+    for (p = 0; p < 2 * n && w; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) &&
+            !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "field #: its elements on rank # take # bytes from the first to the "
+                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
+                "lies: # bytes)",
+                p / 2, rank, span[2 * p + 1] - span[2 * p], within);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
+                                         const dpar_comm *node, const dpari_hx_size *z,
+                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
+{
+    int64_t need = 0, *span;
+    dpar_status st;
+    (void)dpari_hx_layout(z, NULL, &need);
+    if (!memory) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+    }
+    if (bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
+            "# modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (later) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    span = dpari_hx_layout(z, memory, &need)->span;
+    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
+}
+
+DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                     const dpar_halo_field *fields, int32_t n,
+                                     const dpar_halo_options *options, int32_t later,
+                                     dpar_halo_exchange **plan, dpar_why *why)
+{
+    dpar_halo_exchange *x;
+    dpar_halo_options o;
+    dpari_hx_given given;
+    dpari_hx_size z;
+    int64_t need = 0;
+    int32_t i;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
+              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK
+             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
+             : st;
+    given.fields = fields;
+    given.options = &o;
+    given.n = n;
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
+    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_hx_layout(&z, NULL, &need);
+    dpari_zero(memory, (size_t)need);
+    x = dpari_hx_layout(&z, memory, &need);
+    x->c = c;
+    x->node = o.node ? o.node : c;
+    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = o;
+    x->options.field = x->field;
+    x->rank = c->rank;
+    x->wide = dpari_os_wide();
+    x->fields = n;
+    x->steps = z.steps;
+    x->items = z.items;
+    for (i = 0; i < n; i++) {
+        x->field[i] = fields[i];
+        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
+    }
+    for (i = 0; i < x->steps; i++) {
+        x->step[i] = dpari_hx_step_of(&z, i);
+    }
+    x->forward = z.forward;
+    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
+    dpari_hx_own_arrays(x, later);
+    dpari_hx_mark_peers(x);
+    st = dpari_hx_plan(x, why);
+    if (st == DPAR_OK) {
+        *plan = x;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
+                         options ? options->fields : 0, options, 0, plan, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos)
+{
+    dpari_hx_array *a;
+    int32_t s;
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    if (f < 0 || f >= x->fields || x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: there are # of them, # exchanges have not ended", f,
+                         x->fields, x->active, 0);
+    }
+    if ((data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return dpari_say(
+            DPAR_E_ARG, &x->c->why,
+            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+            (data != NULL) + 2 * (halos != NULL), 0);
+    }
+    a = &x->array[f];
+    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+                         "read it; this is none",
+                         f, 0, 0, 0);
+    }
+    x->field[f].data = data;
+    x->field[f].halos = halos;
+    dpari_hx_bind_field(x, f);
+    if (!x->bound) {
+        x->bound = 1;
+        dpari_hx_gather_all(x);
+    }
+    x->version++;
+    for (s = 0; s < x->steps && x->world; s++) {
+        x->line[s].version = x->version;
+    }
+    return DPAR_OK;
+}
+
+/* ==== halo/halo_tune.c ==== */
+
+/* The fastest way, by trying. */
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+
+/* The slowest rank's median; 0 with *st. */
+static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+{
+    double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
+    int64_t times = 1, k;
+    int32_t i, j;
+    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
+        *st = dpar_barrier(x->c, NULL);
+        mine = dpari_os_now();
+        for (k = 0; k < times && *st == DPAR_OK; k++) {
+            *st = dpar_halo_exchange_run(x);
+        }
+        mine = (dpari_os_now() - mine) / (double)times;
+        if (*st == DPAR_OK) {
+            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        }
+        if (i < 0) { /* the first is cold */
+            times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
+            times = i == -2 ? 3 : times;
+            continue;
+        }
+        for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
+            sample[j] = sample[j - 1];
+        }
+        sample[j] = slowest;
+    }
+    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+}
+
+/* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
+ * also ordered. */
+static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+{
+    o->ordered = n & 1;
+    o->way = n < 2    ? DPAR_HALO_MESSAGES
+             : n < 4  ? DPAR_HALO_PACKED
+             : n < 10 ? DPAR_HALO_DIRECT
+                      : DPAR_HALO_AUTO;
+    o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             dpar_halo_options *options, double *seconds,
+                                             dpar_why *why)
+{
+    dpar_halo_options o, best;
+    double least = 0.0;
+    dpar_status st = DPAR_OK;
+    dpar_why said;
+    int32_t i, k;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    best = o;
+    o.timers = 0;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+        dpar_halo_exchange *x = NULL;
+        double took;
+        int ordered = !o.shared;
+        dpari_hx_try(&o, i);
+        for (k = 0; k < o.fields && o.field && o.ordered;
+             k++) { /* the first way, which is none, judges the fields */
+            ordered = ordered && o.field[k].halo && dpari_hx_can_order(&o.field[k]);
+        }
+        /* all ranks must try it, or none: compact halos are told apart by rank */
+        said.text[0] = 0;
+        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
+        st = dpari_agree(c, st, &said);
+        if (st == DPAR_E_NONE) {
+            st = DPAR_OK;
+            continue;
+        }
+        if (st != DPAR_OK) {
+            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        }
+        st = dpar_halo_exchange_init(memory, bytes, c, &o, &x, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        took = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (least <= 0.0 || took < least)) {
+            best.way = o.way;
+            best.ordered = o.ordered;
+            best.run_bytes = o.run_bytes;
+            least = took;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    *options = best;
+    if (seconds) {
+        *seconds = least;
+    }
+    return DPAR_OK;
+}
+
+#endif /* DPAR_HALO_IMPLEMENTATION */

@@ -1,0 +1,9813 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_schedule.h - in which order the stages of a pipeline work: schedules made, proved, timed, drawn.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Integers only. All memory is the caller's. A schedule that dpar_schedule_check takes cannot get stuck.
+ *
+ *     #include "dpar_schedule.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static int64_t memory[4096], work[4096], start[512], end[512];
+ *         static char text[4096];
+ *         dpar_order order = {0};
+ *         dpar_times times = {0};
+ *         dpar_simulation how = {0};
+ *         dpar_schedule s;
+ *         dpar_timing timing;
+ *         dpar_gantt picture = {0};
+ *         dpar_text t;
+ *         order.rule = DPAR_ZBV;
+ *         order.ranks = 4;
+ *         order.micros = 8;
+ *         times.forward.all = times.input.all = times.weight.all = 1;
+ *         how.times = &times;
+ *         how.start = start;
+ *         how.end = end;
+ *         if (dpar_schedule_generate(&s, &order, memory, sizeof memory, NULL) < 0 ||
+ *             dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, NULL) < 0) {
+ *             return 1;
+ *         }
+ *         picture.schedule = &s;
+ *         picture.start = start;
+ *         picture.end = end;
+ *         picture.unit = 1;
+ *         picture.title = "ZBV";
+ *         picture.width = 120;
+ *         dpar_text_init(&t, text, sizeof text);
+ *         dpar_schedule_draw(&t, &picture, DPAR_GANTT_TEXT, NULL);
+ *         return puts(text) < 0;
+ *     } */
+
+#ifdef __has_include
+#if !__has_include("dpar.h")
+#error dpar_schedule.h needs dpar.h beside it, of the same release
+#endif
+#endif
+#include "dpar.h"
+#if DPAR_VERSION != 200
+#error dpar_schedule.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_SCHEDULE_H
+#define DPAR_SCHEDULE_H
+
+/* ==== schedule/schedule.h ==== */
+
+/* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
+ * caller's memory; and its text, the CSV that PyTorch's pipelining reads and writes. */
+
+/* What an action does, and its name in the text. Micro-batch and stage count from 0. The papers on
+ * zero bubbles write B for what is I here; here B is I and W in one, as in PyTorch. */
+enum {
+    DPAR_IDLE,        /* a pause that somebody wrote down; passes may drop it */
+    DPAR_FORWARD,     /* F: needs the forward of the stage before; its activation lives from here */
+    DPAR_BACKWARD,    /* B: input and weights; needs the backward of the stage behind; ends it */
+    DPAR_INPUT,       /* I: gradient of the input alone */
+    DPAR_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
+    DPAR_SEND_F,      /* the stage's output, to the rank of the stage behind */
+    DPAR_RECV_F,      /* the stage's input, from the rank of the stage before */
+    DPAR_SEND_B,      /* the gradient of its input, to the rank of the stage before */
+    DPAR_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
+    DPAR_UNSHARD,     /* gather the stage's parameters; no micro-batch */
+    DPAR_RESHARD,     /* let go of them; no micro-batch */
+    DPAR_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks; no micro-batch */
+    DPAR_RECOMPUTE,   /* the forward again, before the backward */
+    DPAR_OFFLOAD,     /* the activation to the host */
+    DPAR_RELOAD,      /* and back */
+    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through; no micro-batch
+                       */
+    DPAR_ACTION_KINDS
+};
+#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
+#define DPAR_MOST_MICROS INT32_C(65535)
+
+typedef struct dpar_action {
+    uint8_t kind;   /* DPAR_FORWARD, ... */
+    uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
+    uint16_t stage;
+    uint16_t micro; /* micro-batch; 0 for kinds that have none */
+    uint16_t peer;  /* SEND, RECV: the other rank; else 0 */
+} dpar_action;
+
+/* The actions of all ranks. Pointers are into the memory that was handed over; copy the struct
+ * freely while that lives. Stage s feeds s + 1 unless it ends a chain: of one pipeline all stages
+ * are one chain; a bidirectional one (Chimera, DualPipe) has two, 0 .. chain-1 down and chain ..
+ * 2 chain - 1 up, and each micro-batch goes through one of them. Sliced micro-batches (Seq1F1B):
+ * micro = micro-batch x slices + slice, and backward goes from a micro-batch's last slice to its
+ * first. */
+typedef struct dpar_schedule {
+    int32_t ranks, stages, micros; /* micros: with slices, all of them */
+    int32_t chain;                 /* stages of a chain; divides stages */
+    int32_t slices;                /* of a micro-batch: 1, but for Seq1F1B */
+    int64_t *begin; /* [ranks + 1]: rank r has action[begin[r]] .. begin[r + 1] - 1 */
+    dpar_action *action;
+    uint16_t *rank_of; /* [stages] */
+} dpar_schedule;
+
+/* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
+ * two chains of p stages, the second from the last rank to the first. */
+enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
+
+/* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
+ * stages, 0 or more actions. O(1). */
+DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
+/* Makes an empty schedule in mem (aligned as for int64_t): ranks, stages, pointers; chain =
+ * stages, slices = 1, micros = 0, all begins 0. E_ARG, E_ROOM with a sentence. O(ranks). */
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why);
+
+/* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
+ * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
+ * and for other kinds. O(1). */
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
+/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. */
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
+
+/* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------
+ *
+ * PyTorch's CSV, format compute_only or compute_comms, read strictly: <stage><name><micro-batch>,
+ * (<F>;<B or I>)OVERLAP_F_B, blanks around a cell, LF or CRLF, lines that begin with '#' are
+ * comments; a line of nothing is a rank without actions, "" (quoted) a single idle one. Anything
+ * else is E_PARSE with line, column and what was expected. Stages are on the rank in whose line
+ * they stand (E_ARG when on two, or when a stage below the largest is on none); peers follow from
+ * that. */
+
+/* A text to read. Zero-initialise it, then set the first two. */
+typedef struct dpar_schedule_text {
+    const char *text;
+    size_t bytes;
+    int32_t chain; /* stages of a chain; 0: all are one chain */
+} dpar_schedule_text;
+
+/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(bytes). */
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
+/* Reads a text into mem. A message between stages that are not neighbours in a chain, or on one
+ * rank, is E_ARG. micros: the largest + 1. slices = 1: set it. O(bytes). */
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why);
+/* Appends the text; `end` ends the lines: "\r\n" as Python's csv writes it, or "\n". What is
+ * written reads back as the same actions. O(actions). */
+DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
+
+/* ==== schedule/generate.h ==== */
+
+/* generate - the published pipeline orders, each from one small description: who computes what
+ * after what. Messages come later, by lowering; times too, by simulation. */
+
+/* The rules. p ranks, v stages a rank, m micro-batches; F, B, I, W as in schedule.h; r a rank. What
+ * is live is counted in stages x micro-batches, from F to B or W. */
+enum {
+    /* All F, then all B, in the order of F, or from the last to the first with `lifo` (Huang 2019
+     * draws that; PyTorch and DeepSpeed run the other). Live: m. */
+    DPAR_GPIPE,
+    /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
+     * micro-batches than ranks are fine. */
+    DPAR_1F1B,
+    /* v stages a rank, r, r+p, r+2p, ..: micro-batches go in groups, each group through all chunks
+     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. Live:
+     * one more than are ahead. */
+    DPAR_INTERLEAVED,
+    /* All micro-batches through chunk 0, then all through chunk 1, ..; then back, the last
+     * micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
+    DPAR_BREADTH_FIRST,
+    /* Zero bubble (Qi 2023), by hand, I and W apart: 1F1B's start, and the W of an I comes r
+     * micro-batches after it. Live: p on every rank. Also ZB-1P. */
+    DPAR_ZB_H1,
+    /* The same with 2 (p-1-r) F ahead and W 2 r behind. Live: 2p-1 on every rank, and with
+     * F = I = W no rank pauses between its first F and its last W. Also ZB-2P. */
+    DPAR_ZB_2P,
+    /* Zero bubble on a V: stages r and 2p-1-r. Live: 2p. Below 2p-1 micro-batches it is the list of
+     * 2p-1 with the others left out. */
+    DPAR_ZBV,
+    /* The same V with half and a third of the memory (Qi 2024): a block of 6 slots a micro-batch,
+     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3). */
+    DPAR_V_HALF,
+    DPAR_V_MIN,
+    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, half the micro-batches
+     * through each; F of one runs together with B of the other (DeepSeek 2024). p and m even,
+     * m >= 2p. Live: p+1. */
+    DPAR_DUALPIPE,
+    /* The same folded onto a V: m >= 2p. Live: 2p+1. */
+    DPAR_DUALPIPEV,
+    /* 1F1B with 2 (p-1-r) F ahead: latency between ranks is paid once, not for each micro-batch
+     * (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
+    DPAR_EAGER_1F1B,
+    /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
+     * InterleavedZeroBubble). Live with N = p: v p. */
+    DPAR_INTERLEAVED_ZB,
+    /* V-Half's kin with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1),
+     * rounded down as in C. */
+    DPAR_1F1B_V,
+    /* INTERLEAVED (v = 1: EAGER) with one F more ahead, so that each F runs together with a B that
+     * does not need it (Megatron's overlap of experts' all-to-all). */
+    DPAR_MOE_OVERLAP,
+    /* 1F1B over slices of the sequence: p-2-r + slices F ahead; of a micro-batch the last slice
+     * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
+    DPAR_SEQ1F1B,
+    /* Two 1F1B pipelines in opposite directions, units of p/2 micro-batches down and p/2 up, one
+     * unit behind the other (Li 2021). Micro-batches u p .. u p + p/2 - 1 of unit u go down, the
+     * rest up; F and B take equal slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
+    DPAR_CHIMERA,
+    /* Inference: F alone, chunk by chunk. */
+    DPAR_FORWARD_ONLY,
+    DPAR_ORDERS
+};
+
+/* What to make. Zero-initialise it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
+ * Stages: ranks x chunks (bidirectional rules: 2 x ranks, in two chains). */
+typedef struct dpar_order {
+    int32_t rule;   /* DPAR_GPIPE, ... */
+    int32_t ranks;  /* 1 to 65535 */
+    int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
+    /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
+     * FORWARD_ONLY (0: 1); 2 for the rules on a V or in two directions; 1 for the others. */
+    int32_t chunks;
+    /* INTERLEAVED, INTERLEAVED_ZB, MOE_OVERLAP: micro-batches of a group, at least `ranks`; 0:
+     * ranks. A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be
+     * left, the groups that are full share them as evenly as possible, the first ones getting one
+     * more (PyTorch's rule where all come out equal, e.g. 10 on 4 ranks: 5 and 5). Micro-batches
+     * too few for one group are one. */
+    int32_t group;
+    int32_t slices; /* SEQ1F1B: of a micro-batch; 0: 2 */
+    int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
+    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else for
+     * GPIPE, BREADTH_FIRST and FORWARD_ONLY any map; for the others that one with its ranks
+     * relabelled: what the rule puts on one rank is on one rank. */
+    const uint16_t *rank_of;
+    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
+} dpar_order;
+
+/* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
+ * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 where there is no such schedule, with the
+ * sentence why. O(stages). */
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why);
+/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. E_ARG,
+ * E_DIVIDE, E_RANGE where there is no such schedule, and E_ROOM. Time: O(actions), V_HALF, V_MIN,
+ * 1F1B_V: O(actions + p^2) and more where much moves. Behind the schedule's own bytes mem is free
+ * again. */
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why);
+
+/* "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv", "v-half", "v-min",
+ * "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v", "moe-overlap", "seq1f1b",
+ * "chimera", "forward-only"; "?" for any other number. Static text. */
+DPAR_API const char *dpar_order_name(int32_t rule);
+/* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
+ * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
+ * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
+ * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
+ * names. */
+DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
+
+/* ==== schedule/lower.h ==== */
+
+/* lower - passes over schedules, from a list of computations to one that a runner executes: when a
+ * stage's parameters are gathered and let go, when its gradients are reduced, which message goes
+ * before which, and how late a receive is posted. */
+
+/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order: the three lowering passes of
+ * PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and LATE_RECV each
+ * go alone.
+ *
+ * SHARDS: a stage's parameters are gathered (UNSHARD) when it is among the first `max_active`
+ * different stages that this rank computes from here on (both stages of a joined pair count, so
+ * that there may be one more), and let go (RESHARD; of several the smaller stage
+ * first, where PyTorch has a set's order) when it no longer is.
+ * REDUCE: REDUCE_GRAD behind a stage's last B or W (PyTorch: the m-th). Both drop idle actions.
+ *
+ * MESSAGES: SEND and RECV between neighbours of a chain that are on two ranks; stages on one rank
+ * hand over in memory. Turn by turn, ranks ascending, each rank puts its next action in its list if
+ * the receive (or the neighbour's result on its own rank) that it needs is there already; then the
+ * SEND goes behind it and the RECV into the peer's list, at the same moment. So all lists follow
+ * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
+ * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
+ * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
+ * passes before drop them). E_STUCK names a rank that can never go on and what it waits for.
+ *
+ * MERGE: where W stands directly behind I of the same stage and micro-batch they become one B; idle
+ * actions are dropped. A joined I stays as it is.
+ *
+ * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
+ * them: past computations, never past the one that needs it (F; B or I) and never past a message of
+ * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY: whatever
+ * keeps order, even blocking rendezvous; PEER: a channel for each pair of ranks, or finer; EDGE:
+ * one for each sender and receiver. */
+enum {
+    DPAR_LOWER_SHARDS = 1,
+    DPAR_LOWER_REDUCE = 2,
+    DPAR_LOWER_MESSAGES = 4,
+    DPAR_LOWER_IDLE = 8,
+    DPAR_LOWER_MERGE = 16,
+    DPAR_LOWER_LATE_RECV = 32
+};
+enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
+enum { DPAR_MOST_ACTIVE = 24 };
+
+typedef struct dpar_lowering {
+    int32_t passes;     /* sum of DPAR_LOWER_...; without a pass: MESSAGES */
+    int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
+    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
+} dpar_lowering;
+
+/* Bytes of memory that the passes take; -1 with a sentence for a list that no pass takes: a kind,
+ * stage or micro-batch that there is not, a stage on another rank than rank_of says, a joined
+ * forward without a B or I behind it, a message that is none between neighbours. `how` may be NULL:
+ * all zero. Beside the schedule: nothing (MERGE); 16 bytes a rank, 8 an action of the longest list,
+ * one byte for each stage and micro-batch (LATE_RECV); 41 bytes a rank, 8 a stage, one byte for
+ * each stage and micro-batch (the others). The size is exact but for REDUCE, where it has room for
+ * one action a stage. O(actions x max_active). */
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why);
+/* Reads `in`, writes `out` into mem (aligned as for int64_t), which must not be in's and is out's
+ * from then on. The schedule lies first; what the passes worked with lies behind its rank_of and is
+ * free again. `out` is written on success only. E_ARG as above, and where what a pass adds is in
+ * the list already; E_ROOM. O(actions x max_active). */
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why);
+
+/* ==== schedule/check.h ==== */
+
+/* check - is a schedule right, and does it come to its end on a given transport? */
+
+/* What counts as right, beyond the rules below. */
+enum {
+    DPAR_CHECK_TRAINS = 1, /* a list without any backward is refused: else it is forward-only */
+    DPAR_CHECK_TAGGED = 2  /* messages have tags (MPI): any order on a channel will do */
+};
+
+/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
+ * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
+ * in a queue; one goes over when both its ends are the first of their queues; a computation waits
+ * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
+ * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
+ * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
+ * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
+ * first in first out: a send waits for a place in it, a receive for its message at the front.
+ * What passes BLOCKING passes all. */
+enum {
+    DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
+    DPAR_TRANSPORT_BLOCKING,
+    DPAR_TRANSPORT_RANK,
+    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_PAIR,
+    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_EAGER,
+    DPAR_TRANSPORTS
+};
+
+/* What is asked. Zero-initialise it: the proof alone. */
+typedef struct dpar_checking {
+    int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
+    int32_t transport; /* DPAR_TRANSPORT_... */
+    int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
+    int64_t *stuck;    /* NULL, or [ranks], written when the transport gets stuck and only then:
+                          where each rank stands, the index in s->action, -1 when it is through; of
+                          queued messages the first of the queue that holds up the rank */
+} dpar_checking;
+
+/* Bytes of working memory; -1 when ranks, stages, chain, micros, slices or begin are not those of a
+ * schedule (the check says why). `how` may be NULL: all zero. O(ranks). */
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
+
+/* Proves a schedule, compute alone or with messages: DPAR_OK, or E_ARG and the first fault as one
+ * sentence, "rank 2: 1B3 is there twice". Any actions may stand in it. The rules:
+ *  - kinds, stages, micro-batches in range; stages on their rank; a joined forward is followed by a
+ *    B or I of the same rank, not its own;
+ *  - every micro-batch goes through one chain, all its stages, the slices of one through the same:
+ *    there F once, and B once or I and W once, or no backward anywhere; nothing twice;
+ *  - in a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W in this order; what a stage gives to
+ *    another of the same rank is made before it is used; slices forward in ascending, backward in
+ *    descending order; an OFFLOAD for every RELOAD, and a RELOAD for every OFFLOAD where there is a
+ *    backward;
+ *  - messages, if there is one: both ends of each between stages that are neighbours on different
+ *    ranks, once, with the right peer, and no other; RECV before its consumer, SEND after its
+ *    producer; from one rank to another received in the order in which they are sent, whatever
+ *    they carry (NCCL has no tags: another order is no error there but wrong data);
+ *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
+ *    RECOMPUTE in between;
+ *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
+ *    WAIT_REDUCE_GRAD at most once;
+ *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
+ *    the circle.
+ *
+ * With a transport: does the list, which must have its messages, come to its end on it? E_STUCK and
+ * the circle when it does not: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
+ * 1SEND_F0; rank 1 ...". No run depends on the ranks' speed, so that one run proves all. Source:
+ * what PyTorch issue #172668 and PR #195760 report.
+ *
+ * E_ROOM when mem (aligned as for int64_t) is too small. `how` may be NULL. O(actions). */
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
+
+/* ==== schedule/steps.h ==== */
+
+/* steps - what a runner needs of a schedule: buffers for everything, as few as there can be, and
+ * the next thing to do. */
+
+/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none.
+ *  receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
+ *    needs of a stage's input belongs to the activation.
+ *  activation: from F to B, or to W where the backward is split; in a list without backwards to the
+ *    end. An OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
+ *  send: what goes out, from the F, B or I that makes it to the SEND, and some sends more (below).
+ *  weight: what I leaves to W, the gradients in between: pending W's.
+ * So F has receive, activation, send; I all four; W activation and weight; RECV and SEND their own.
+ * A list without messages has neither receives nor sends. Between stages of one rank data goes from
+ * hand to hand: no slots. */
+enum { DPAR_NO_SLOT = 65535 };
+typedef struct dpar_slots {
+    uint16_t receive, activation, send, weight;
+} dpar_slots;
+/* How many a rank needs. */
+typedef struct dpar_slot_counts {
+    int32_t receive, activation, send, weight;
+} dpar_slot_counts;
+
+/* What is asked, and where the answers go. Zero-initialise it. */
+typedef struct dpar_slotting {
+    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
+     * has the data out of its slot when it returns. A runner that posts k sends at a time and then
+     * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
+     * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last
+     * to use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.) */
+    int32_t in_flight;
+    dpar_slots *slots;        /* NULL, or one for each of s->action */
+    dpar_slot_counts *counts; /* NULL, or [ranks] */
+} dpar_slotting;
+
+/* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
+/* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
+ * once at most. E_ARG when dpar_schedule_check (tagged) refuses s, or in_flight < 0; E_RANGE at
+ * more than 65535 slots; E_ROOM. O(actions). */
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why);
+
+/* A rank's way through its list. Both pointers are the caller's and must live. */
+typedef struct dpar_steps {
+    const dpar_schedule *schedule;
+    const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
+    int64_t at, end;
+} dpar_steps;
+/* What to do next: one action, or a forward and a backward that run together. */
+typedef struct dpar_task {
+    int64_t index; /* of the first, in schedule->action */
+    dpar_action action[2];
+    dpar_slots slots[2];
+} dpar_task;
+
+/* The first task of `rank`, for each training step anew; a rank outside has nothing to do. Returns
+ * the number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
+ * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task);
+/* And the next one, so. O(1). */
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
+
+/* ==== schedule/simulate.h ==== */
+
+/* simulate - what a schedule costs: when each action starts and ends, how long the whole takes,
+ * where ranks stand idle and why, what bounds it, and the memory that it holds. In whole numbers:
+ * the same on every machine. */
+
+/* A number for each stage, or one for all: of[stage] when `of` is given (the caller's, [stages]),
+ * else `all`. For what belongs to an edge, of[s] is the edge between stages s and s + 1, both ways;
+ * where a chain ends it is read and unused. */
+typedef struct dpar_each {
+    int64_t all;
+    const int64_t *of;
+} dpar_each;
+
+/* What an action takes, in any unit of time (ns, say), 0 or more; begin with a zeroed struct. */
+enum {
+    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
+                            was reached; neither holds a rank. What a compute-only list implies */
+    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds
+                            a rank (NCCL's isend and irecv). Lowered lists */
+    DPAR_SENDS_BLOCKING, /* so, and each holds its rank until it is done: rendezvous in the order
+                            of the list (MPI_Ssend, MPI_Recv). Lowered lists */
+    DPAR_SENDS_KINDS
+};
+enum {
+    DPAR_LINKS_OWN,     /* each message has a wire to itself */
+    DPAR_LINKS_OF_PAIR, /* those from one rank to one other take turns, in the order of their sends;
+                           bytes / bandwidth is a turn, latency is not. With DPAR_SENDS_BUFFERED */
+    DPAR_LINKS_OF_RANK, /* so do all that leave one rank */
+    DPAR_LINKS_KINDS
+};
+typedef struct dpar_times {
+    dpar_each forward, input, weight; /* F, I, W of a stage */
+    dpar_each backward;               /* B; 0: input + weight */
+    dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
+    /* These hold the rank too; WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
+
+    /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
+    dpar_each latency;
+    dpar_each bytes;     /* of one message */
+    dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    int32_t sends, links;
+
+    /* Bytes that F, I and W of a micro-batch add to the rank's memory (F: more than 0, I and W:
+     * less as a rule); B adds what I and W add. What is added counts from the start of the action,
+     * what goes, goes at its end: a joined pair holds both. OFFLOAD takes away what F added and
+     * RELOAD adds it again. */
+    dpar_each hold_forward, hold_input, hold_weight;
+    dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+
+    /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
+     * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
+     * hold_weight are not read), as in exact.h: the cap and peak_bytes then count activations, on
+     * top of hold_always. A cap moves nothing: it says which idle time is for want of memory, and
+     * what passes it (over_cap). */
+    dpar_each cap;
+} dpar_times;
+
+/* A fraction whose parts are kept: part / whole; 0 / 0 when nothing takes time. */
+typedef struct dpar_ratio {
+    int64_t part, whole;
+} dpar_ratio;
+
+/* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
+ * action, up to which the rank waits for one input, the last to come.
+ *
+ * Memory: a list is worked in its order, so that memory delays no action; but with more of it the
+ * rank might have run ahead of its list. Take the next forward in the list behind the action that
+ * the gap is before (with blocking sends a message may be that action). From the moment that it
+ * could start - its input has arrived (buffered: reached or not), what it needs on this rank is
+ * done - the gap counts as memory when what the rank holds after the actions before the gap, plus
+ * this forward's hold_forward, passes its cap; of a joined one the forward alone. The part before
+ * that moment keeps its cause; so does the whole gap when no forward is left. A larger cap never
+ * gives more of it. A list that itself passes its cap is not refused (that is the validator's):
+ * over_cap says so, and its gaps count all the same, as if the rank kept to the cap. */
+typedef struct dpar_rank_timing {
+    int64_t busy;          /* all that holds the rank, other than blocking messages */
+    int64_t warm_up;       /* before its first work (all of it when there is none) */
+    int64_t dependency;    /* the work that it waits for is not done */
+    int64_t communication; /* that is done, and the message not here; or a blocking one holds it */
+    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
+    int64_t drain;         /* behind its last work */
+    int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
+    int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
+    int64_t over_cap;      /* what of it passes the cap; 0: it fits, or there is none */
+    int32_t peak_count;    /* most activations at once: stage-chunks x micro-batches, live from
+                              F through B or W, but for those that are offloaded */
+    int32_t reserved;
+} dpar_rank_timing;
+
+typedef struct dpar_timing {
+    int64_t makespan; /* from 0 until the last rank is free */
+    int64_t span;     /* most over ranks of last - first: what counts when no rank waits for others
+                         before its optimizer's step */
+    int64_t busy;     /* of all ranks */
+
+    /* The bubble, as each source counts it. They differ: say which. */
+    dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
+    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
+    dpar_ratio bubble_of_span;     /* 1 - busy / (ranks x span): what zero-bubble papers measure:
+                                      a late start of a rank does not count */
+    int64_t bubble_worst;          /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_first;          /* idle time of rank 0: the zero-bubble paper's formulas */
+
+    int64_t peak_bytes; /* of the rank with most */
+    int32_t peak_count; /* so */
+    int32_t lowered;    /* 1: the list has messages; 0: they were implied */
+    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
+
+    /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
+    int64_t path_actions;       /* how many */
+    int64_t path_compute;       /* their time; */
+    int64_t path_communication; /* the rest of the makespan: messages on the chain */
+} dpar_timing;
+
+/* What is asked, and where the answers go: NULL where they are not wanted. Zero-initialise it. */
+typedef struct dpar_simulation {
+    const dpar_times *times;
+    int64_t *start, *end;   /* [actions], for each its times: of a message from the moment that it
+                               was reached, to its arrival (a buffered one may have come before); of
+                               both of a joined pair the pair's */
+    dpar_rank_timing *rank; /* [ranks] */
+    int64_t *path;          /* [actions], of which timing->path_actions are written: the critical
+                               path, first action first, as indices of s->action: the work on it and
+                               the messages that the list has (of a joined pair the forward). Where
+                               several chains are as long, that which stays on its rank; where
+                               several ranks end last, the first of them */
+} dpar_simulation;
+
+/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
+ * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is not a schedule
+ * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
+
+/* Runs the schedule. Each rank does its list in order; an action starts when the rank is free and
+ * its inputs are here. Without any SEND or RECV in the list (compute only) messages are implied:
+ * the work's input arrives one message after the end of its producer when ranks differ. With them
+ * (lowered) work waits for the message that its RECV names; messages go where the stages are
+ * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
+ * mem: aligned as for int64_t.
+ *
+ * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
+ * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
+ * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
+ * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the
+ * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
+ *
+ * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why);
+
+/* ==== schedule/closed.h ==== */
+
+/* closed - the published formulas of pipeline schedules, each only where simulation agrees with
+ * it; elsewhere a sentence says which condition is not met. */
+
+/* What a formula gives, in the units of dpar_times: times of a stage (a chunk of 1/v of a
+ * rank's layers), activations counted in stages x micro-batches. */
+enum {
+    DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
+    DPAR_CLOSED_SPAN,
+    DPAR_CLOSED_LATENCY, /* what a latency adds to the makespan */
+    DPAR_CLOSED_IDLE,    /* idle time of the rank with most */
+    DPAR_CLOSED_PEAK,    /* most activations that `rank` holds */
+    DPAR_CLOSED_KINDS
+};
+typedef struct dpar_formula {
+    int64_t value;
+    const char *text; /* static: "(m + p - 1) (F + B)" */
+} dpar_formula;
+
+/* With p ranks, v chunks, m micro-batches, s slices, F, B, I, W, FB (joined) of one stage, latency
+ * c of buffered messages, groups of p micro-batches, all stages alike:
+ *
+ * MAKESPAN (c = 0, else LATENCY is added)
+ *   gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
+ *   interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
+ *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
+ *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
+ *   zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *   zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *   dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
+ *   seq1f1b                      (m s + p - 1) (F + B)
+ *   chimera                      m (F + B) + (p - 2) F                    B = F, p divides m
+ *                                m (F + B) + 2 (p - 2) F                  B = 2 F, m = p
+ *   moe-overlap, v = 1           p (F + B) + (m - 1) FB                   FB >= F, FB >= B
+ *   forward-only                 (m v + p - 1) F                          m >= p or v = 1
+ * SPAN
+ *   zb-2p, zbv                   3 m F, 6 m F                             F = I = W, m >= 2p - 1
+ *   forward-only, v = 1          m F
+ *   the others                   MAKESPAN
+ * LATENCY
+ *   gpipe                        2 (p - 1) c
+ *   eager-1f1b                   2 (p - 1) c                              2 c <= F + B
+ *   1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
+ *   interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
+ *   zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
+ *   forward-only, v = 1          (p - 1) c
+ * IDLE
+ *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F, B <= FB <= F + B
+ *   the others, c = 0            MAKESPAN less the work of a rank
+ * PEAK
+ *   gpipe                        m
+ *   breadth-first, forward-only  m v
+ *   1f1b                         min(p - r, m)
+ *   eager-1f1b                   min(2 (p - r) - 1, m)
+ *   moe-overlap, v = 1           min(2 (p - r), m)
+ *   interleaved                  min((v - 1) p + 2 (p - 1 - r) + 1, m v)  p divides m
+ *   interleaved-zb               p v                                      p divides m
+ *   zb-h1, zb-2p                 min(p, m), min(2p - 1, m)
+ *   zbv                          2p                                       m >= 2p - 1
+ *   v-half                       2 floor((p + 2) / 2)                     m >= 2p, 2 <= p <= 12
+ *   v-min                        2 floor((p + 4) / 3); of rank 0 one less where p mod 3 = 2; so
+ *   dualpipe, dualpipev          p + 1, 2p + 1
+ *   seq1f1b                      min(p - 1 - r + s, m s)
+ *   chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
+ *
+ * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024; where they hold: simulation.
+ *
+ * `rank` matters for PEAK alone. E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE,
+ * E_RANGE for an order that there is not, times below 0, a value past INT64_MAX. *formula is
+ * written on success only. O(stages), the check of the order. */
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why);
+
+/* ==== schedule/job.h ==== */
+
+/* job - what a pipeline has to do, within which memory. Integers only. */
+
+/* What is made small. SPAN is the longest time from a rank's first start to its last end: what a
+ * step takes when each rank may step its optimizer and go on alone, and what papers on zero bubbles
+ * measure. Each action starts as early as the order of its rank lets it. */
+enum { DPAR_LEAST_MAKESPAN, DPAR_LEAST_SPAN };
+enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* at most */
+
+/* One step of a pipeline of one chain: each micro-batch goes F(0) .. F(stages - 1), then I (or B)
+ * back to stage 0, and W of a stage any time after its I. Zero-initialise it. */
+typedef struct dpar_pipe_job {
+    int32_t ranks, stages, micros; /* at least 1; stages x micros at most 2^28 */
+    int32_t map;                   /* DPAR_MAP_LOOP or DPAR_MAP_V; not read when rank_of is given */
+    int32_t split;                 /* 1: I and W are two actions; 0: B is both in one piece */
+    int32_t objective;             /* DPAR_LEAST_MAKESPAN or DPAR_LEAST_SPAN */
+    const uint16_t *rank_of;       /* [stages], each rank has a stage; NULL: map */
+    /* Times, messages and memory, as dpar_times has them. Read: forward, input, weight, backward,
+     * latency, bytes, bandwidth, hold_forward (0 or more), hold_input, hold_weight (0 or less; with
+     * hold_forward their sum is 0), hold_always. Messages are DPAR_SENDS_BUFFERED on links of their
+     * own; bandwidth at most INT64_MAX / 10. Without any hold_forward an activation counts as 1,
+     * from F to B or W. */
+    const dpar_times *times;
+    dpar_each cap; /* [ranks]: the most that a rank may hold at any time; a 0: no limit */
+    int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: not */
+} dpar_pipe_job;
+
+typedef struct dpar_pipe_result {
+    int64_t makespan, span; /* of the schedule */
+    int64_t bound;          /* no schedule has a smaller objective; equal to it: none is better */
+    int64_t nodes;          /* that the search visited; 0 when there was none */
+} dpar_pipe_result;
+
+/* ==== schedule/auto.h ==== */
+
+/* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
+ * stage by stage. */
+
+/* Bytes of memory that dpar_schedule_auto needs at least: the schedule, and mostly 16 bytes a stage
+ * and micro-batch and 8 an action to work in; what is handed over beyond that becomes the table of
+ * the exact search. -1 with a sentence for a job that is out of its domain or cannot fit.
+ * O(stages x ranks). */
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why);
+
+/* Makes a schedule (F, I and W, or F and B; no messages) that keeps the caps, in mem (aligned as
+ * for int64_t): the schedule lies first, what is behind its own bytes is free again. The best, in
+ * the objective and then in the other measure, of
+ *   - with one stage a rank, rounds of an I on every stage, from the last to the first, with F's
+ *     before and W's in the gaps: the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), its
+ *     eight variants, with times and memory of each stage;
+ *   - list schedules: a rank that is free takes the best of what is there, by twelve rules of
+ *     preference, each with nine limits on the micro-batches between a stage's F and its I. A
+ *     micro-batch is let in only while the oldest one can still get through: no deadlock;
+ *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
+ *   - the best list with its limits changed stage by stage, while that helps, for at most
+ * job->nodes actions tried;
+ *   - where stages x micro-batches is at most 48 and the bound is not met: dpari_exact_search for
+ * at most `nodes` nodes (10^6 take about a second). At most some 2^25 actions are tried before
+ * `nodes` count: 64 ranks and 512 micro-batches take half a second. job->nodes = 0: neither of the
+ * last two.
+ *
+ * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
+ * leave a schedule. Same input, same schedule, on every machine. E_ARG for a job out of its domain;
+ * E_RANGE when a sum of times or bytes passes 2^60; E_MEMORY when a cap cannot hold one micro-batch
+ * on all stages of its rank, which every order needs and which is enough: "cannot fit: rank 2 needs
+ * 3 activations of 10 bytes, its cap is 20"; E_ROOM. O(rules x actions x ranks). */
+DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
+                                        dpar_pipe_result *result, void *mem, int64_t bytes,
+                                        dpar_why *why);
+
+/* ==== schedule/place.h ==== */
+
+/* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
+ * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
+ * may weigh depends on when it is waited for. */
+
+/* What is asked. Zero-initialise it. */
+typedef struct dpar_placing {
+    /* As for dpar_schedule_auto, but in job->times forward, input, weight, backward, hold_forward,
+     * hold_input, hold_weight and hold_always are of layers (of[layers], a stage has the sum of its
+     * own; without hold_forward a stage's activation counts as 1); latency, bytes and bandwidth are
+     * of the edges between stages. job->nodes is not read. */
+    const dpar_pipe_job *job;
+    int32_t layers;
+    /* A schedule of one chain on the job's ranks, stages and micro-batches, from
+     * dpar_schedule_generate, say: its lists stay, layers move, dpar_schedule_simulate judges.
+     * NULL: each way to cut gets the schedule that dpar_schedule_auto makes for it. */
+    const dpar_schedule *given;
+    int64_t tries; /* ways to cut that are judged, at most */
+    int64_t
+        *cuts; /* [stages + 1]: the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1 */
+} dpar_placing;
+
+/* Bytes of memory; -1 when the numbers are out of their domain. O(1). */
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
+/* Cuts the layers into job->stages runs, none empty. Without a schedule that is given, the best
+ * one's goes into *s and the first bytes of mem (aligned as for int64_t); with one *s is not
+ * touched and may be NULL.
+ *
+ * Starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
+ * numbers of layers; then moves a layer from one stage to another, the stages between passing one
+ * on, while the objective gets smaller, or the bytes over the caps do. Of 1486 random small jobs
+ * 1450 came out as good as the best of all ways to cut, the others up to 4 % longer. result->bound
+ * is of this way to cut; result->nodes says how many were judged.
+ *
+ * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
+ * the sentence of dpar_schedule_auto or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
+ * dpar_schedule_simulate says of `given`. */
+DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                         dpar_pipe_result *result, void *mem, int64_t bytes,
+                                         dpar_why *why);
+
+/* ==== schedule/schedule_show.h ==== */
+
+/* schedule_show - a schedule and when its actions ran, as people and viewers read it: a Gantt chart
+ * in plain characters, SVG, a Chrome trace. Integers only; pure text into a dpar_text. */
+
+/* What is shown. Times are whole ticks, 0 or more, start <= end (but for a message that had arrived
+ * before its RECV was reached); of a joined pair both actions have the pair's times. Times are
+ * printed as ticks / unit: with ticks of a nanosecond and unit = 1000 every number is in
+ * microseconds, with F = 1000 ticks and unit = 1000 in forwards. */
+typedef struct dpar_gantt {
+    const dpar_schedule *schedule;
+    const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
+    int64_t unit;               /* ticks, 1 to 10^12 */
+    const char *title;          /* printable ASCII; NULL: none */
+    int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
+} dpar_gantt;
+
+/* TEXT: one line a rank, at most `width` characters, 7-bit ASCII: a terminal, a UART. A time step
+ * is a column or several when they fit, and slices are exact; else columns are scaled, each showing
+ * what ran in its middle, which the first line says. With room each slice is a letter, its
+ * micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
+ * half the forward); else a mark a column: 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and
+ * collectives are left out. The legend says all this. O(actions x width).
+ *
+ * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
+ * messages as arrows, collectives and offloads on a strip below, an axis, a legend, tooltips. Valid
+ * XML, no script, no font but sans-serif. O(actions), when messages are received nearly in the
+ * order of their sends.
+ *
+ * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
+ * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
+ * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
+ * receive is drawn from when the message leaves; messages that are in flight at once have threads
+ * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
+enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
+
+/* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
+ * ends before it starts, an action is no action of the schedule, or there is no such format. */
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+                                        dpar_why *why);
+
+#endif /* DPAR_SCHEDULE_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SCHEDULE_IMPLEMENTATION)) && \
+    !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
+#define DPAR_SCHEDULE_IMPLEMENTATION_DONE
+
+/* ==== schedule/action.h ==== */
+
+/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+
+/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. */
+DPARI_FN const char *dpari_action_name(int32_t kind)
+{
+    switch (kind) { /* no table: its pointers would be data to relocate */
+    case DPAR_FORWARD: return "F";
+    case DPAR_BACKWARD: return "B";
+    case DPAR_INPUT: return "I";
+    case DPAR_WEIGHT: return "W";
+    case DPAR_SEND_F: return "SEND_F";
+    case DPAR_RECV_F: return "RECV_F";
+    case DPAR_SEND_B: return "SEND_B";
+    case DPAR_RECV_B: return "RECV_B";
+    case DPAR_UNSHARD: return "UNSHARD";
+    case DPAR_RESHARD: return "RESHARD";
+    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_OFFLOAD: return "OFFLOAD";
+    case DPAR_RELOAD: return "RELOAD";
+    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    default: return "";
+    }
+}
+
+/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
+DPARI_FN int dpari_action_has_micro(int32_t kind)
+{
+    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
+}
+
+/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
+{
+    return stage % s->chain == 0 ? -1 : stage - 1;
+}
+
+DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
+{
+    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+}
+
+/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
+{
+    int32_t at;
+    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
+        map < 0 || map >= DPAR_STAGE_MAPS) {
+        return -1;
+    }
+    at = stage % ranks;
+    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+}
+
+/* ==== schedule/order.h ==== */
+
+/* order - private: what generate.c tells closed.c of an order. */
+
+/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
+DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why);
+
+/* ==== schedule/vshape.h ==== */
+
+/* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
+ * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
+
+/* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
+DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
+/* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
+DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+
+/* ==== schedule/exact.h ==== */
+
+/* exact - private: is a job possible, how good can its schedule be, and the best one of a tiny job,
+ * by exhaustive search. Integers only. */
+
+/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
+ * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
+ * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
+ * 20". O(stages x ranks). */
+DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why);
+/* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
+DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job);
+/* A lower bound on the objective; -1 when dpari_pipe_check refuses. The largest over ranks of its
+ * work, with (makespan) the shortest way to its first stage and back from its last action to stage
+ * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
+ * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
+ * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
+ * O(stages x ranks). */
+DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job);
+
+/* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
+ * one of the actions that are ready, or waits for the next arrival. States that were searched to
+ * the end stand in a table and are not searched again. Up to 12 ranks, 24 stages and 255
+ * micro-batches; F and I take 1 to 2^31 - 1, W and messages 0 to that. In practice: stages x micros
+ * up to 24. */
+
+/* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
+ * job is out of its domain. O(stages). */
+DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries);
+/* Visits at most `nodes` states. *s is laid out by dpar_schedule_init for ranks, stages and
+ * dpari_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
+ * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
+ * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
+ * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpari_pipe_check says. mem
+ * is aligned as for int64_t; all of it is used. */
+DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                         int64_t bytes, dpar_why *why);
+
+/* ==== schedule/pipe.h ==== */
+
+/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
+ * exact and auto share. Header-only. */
+
+/* Kinds as indices: F; I or B; W. */
+enum { DPARI_F, DPARI_I, DPARI_W };
+enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+
+/* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
+ * ascending order: what is done is a count. */
+typedef struct dpari_pipe {
+    int32_t ranks, stages, micros, split;
+    int64_t *time[3], *hold[3]; /* [stages]: of F, I or B, W */
+    int64_t *lag;               /* [stages]: from stage s to s + 1; 0 on one rank */
+    int64_t *cap;               /* [ranks]: INT64_MAX: none */
+    int32_t *rank;              /* [stages] */
+    int32_t *first, *list;      /* [ranks + 1], [stages]: the stages of a rank, ascending */
+    /* what was done so far */
+    int32_t *done[3];                     /* [stages] */
+    int64_t *end[2];                      /* [stages x micros]: ends of F, and of I or B */
+    int64_t *free, *held, *start, *count; /* [ranks]; start: DPARI_NEVER before the first */
+    int64_t *always;                      /* [ranks]: held before the first */
+    int64_t *next[2], *sum;               /* [stages], [ranks]: what a bound is worked out in */
+    dpar_action *action;                  /* where actions are written; NULL: nowhere */
+    int64_t *begin;                       /* [ranks]: where a rank's actions begin */
+} dpari_pipe;
+
+DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
+{
+    return each->of != NULL ? each->of[i] : each->all;
+}
+
+/* The rank that the job puts a stage on. */
+DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
+{
+    return job->rank_of != NULL ? job->rank_of[stage]
+                                : dpari_stage_rank(job->map, job->ranks, stage);
+}
+
+/* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
+DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
+{
+    if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
+        return kind == DPARI_F ? 1 : -(kind == DPARI_W);
+    }
+    return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
+                         : kind == DPARI_I ? &t->hold_input
+                                           : &t->hold_weight,
+                         stage);
+}
+
+/* B's time, or I's when they are apart. */
+DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
+{
+    const dpar_times *t = job->times;
+    int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
+    if (job->split) {
+        return input;
+    }
+    return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
+}
+
+/* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
+DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
+{
+    int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
+    int64_t time, left, digit;
+    if (wide <= 0) {
+        return dpari_each_at(&t->latency, stage);
+    }
+    time = bytes / wide;
+    left = bytes % wide;
+    for (digit = 0; digit < 9; digit++) {
+        if (time > INT64_MAX / 20) {
+            return INT64_MAX / 2;
+        }
+        time = 10 * time + 10 * left / wide;
+        left = 10 * left % wide;
+    }
+    time += left > 0;
+    return dpari_each_at(&t->latency, stage) + time;
+}
+
+/* What an action of this kind is called. */
+DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
+{
+    return (uint8_t)(kind == DPARI_F   ? DPAR_FORWARD
+                     : kind == DPARI_W ? DPAR_WEIGHT
+                     : split           ? DPAR_INPUT
+                                       : DPAR_BACKWARD);
+}
+
+/* Nothing is done any more. */
+DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
+{
+    int32_t i;
+    for (i = 0; i < q->stages; i++) {
+        q->done[DPARI_F][i] = q->done[DPARI_I][i] = q->done[DPARI_W][i] = 0;
+    }
+    for (i = 0; i < q->ranks; i++) {
+        q->free[i] = q->count[i] = 0;
+        q->held[i] = q->always[i];
+        q->start[i] = DPARI_NEVER;
+    }
+}
+
+/* When the input of the stage's next F or I is on its rank; DPARI_NEVER when that is not known. */
+DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
+{
+    int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
+    int last = kind == DPARI_I && from == q->stages; /* the loss: its own forward */
+    int of = last ? DPARI_F : kind;
+    if (from < 0) {
+        return 0;
+    }
+    from = last ? stage : from;
+    if (q->done[of][from] <= k) {
+        return DPARI_NEVER;
+    }
+    return q->end[of][(int64_t)from * q->micros + k] +
+           (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
+}
+
+/* Does the stage's next action of this kind exist and may it be started, as soon as what it needs
+ * has arrived? */
+DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
+{
+    if (kind == DPARI_W) {
+        return q->done[DPARI_W][stage] < q->done[DPARI_I][stage] && q->split;
+    }
+    if (q->done[kind][stage] >= q->micros) {
+        return 0;
+    }
+    return kind == DPARI_I ||
+           q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
+}
+
+/* Does it, as early as possible. Its input must be known. */
+DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
+{
+    int32_t r = q->rank[stage], k = q->done[kind][stage];
+    int64_t at = q->free[r];
+    if (kind != DPARI_W) {
+        at = dpari_most(at, dpari_pipe_arrival(q, kind, stage));
+        q->end[kind][(int64_t)stage * q->micros + k] = at + q->time[kind][stage];
+    }
+    if (q->action != NULL) {
+        dpar_action *a = &q->action[q->begin[r] + q->count[r]];
+        dpari_zero(a, sizeof(*a));
+        a->kind = dpari_pipe_kind(q->split, kind);
+        a->stage = (uint16_t)stage;
+        a->micro = (uint16_t)k;
+    }
+    q->done[kind][stage] = k + 1;
+    q->count[r]++;
+    q->start[r] = q->start[r] == DPARI_NEVER ? at : q->start[r];
+    q->free[r] = at + q->time[kind][stage];
+    q->held[r] += q->hold[kind][stage];
+}
+
+/* Lays the job's schedule out in s and lets put write there. s has room for its actions. */
+DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
+{
+    int32_t r, i;
+    s->micros = q->micros;
+    for (i = 0; i < q->stages; i++) {
+        s->rank_of[i] = (uint16_t)q->rank[i];
+    }
+    for (r = 0; r < q->ranks; r++) {
+        q->begin[r] = s->begin[r];
+        s->begin[r + 1] =
+            s->begin[r] + (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (q->split ? 3 : 2);
+    }
+    q->action = s->action;
+}
+
+/* Makespan and span of what was done. */
+DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
+{
+    int32_t r;
+    *makespan = *span = 0;
+    for (r = 0; r < q->ranks; r++) {
+        *makespan = dpari_most(*makespan, q->free[r]);
+        *span = dpari_most(*span, q->free[r] - q->start[r]);
+    }
+}
+
+/* Bytes of the arrays. */
+DPARI_FN int64_t dpari_pipe_bytes(const dpar_pipe_job *job)
+{
+    int64_t s = job->stages, p = job->ranks;
+    return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
+}
+
+/* The next `count` numbers of 8 or 4 bytes. */
+DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
+{
+    int64_t *at = (int64_t *)(void *)*mem;
+    *mem += 8 * count;
+    return at;
+}
+
+DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
+{
+    int32_t *at = (int32_t *)(void *)*mem;
+    *mem += 4 * count;
+    return at;
+}
+
+/* Which stage is where, and the messages between them. */
+DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
+{
+    int32_t r, s, n = 0;
+    for (r = 0; r < q->ranks; r++) {
+        q->first[r] = n;
+        for (s = 0; s < q->stages; s++) {
+            if (dpari_pipe_rank(job, s) == r) {
+                q->rank[s] = r;
+                q->list[n++] = s;
+            }
+        }
+    }
+    q->first[q->ranks] = n;
+    for (s = 0; s < q->stages; s++) {
+        q->lag[s] = s + 1 < q->stages && q->rank[s] != q->rank[s + 1]
+                        ? dpari_pipe_message(job->times, s)
+                        : 0;
+    }
+}
+
+/* Times and bytes of a checked job. */
+DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
+{
+    int32_t r, s;
+    for (r = 0; r < q->ranks; r++) {
+        int64_t cap = dpari_each_at(&job->cap, r);
+        q->cap[r] = cap > 0 ? cap : INT64_MAX;
+        q->always[r] = 0;
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t *always = &q->always[q->rank[s]];
+        *always += dpari_each_at(&job->times->hold_always, s);
+        q->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
+        q->time[DPARI_I][s] = dpari_pipe_back(job, s);
+        q->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
+        q->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
+        q->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
+        q->hold[DPARI_I][s] =
+            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -q->hold[DPARI_F][s];
+    }
+}
+
+/* Lays a checked job into mem, with nothing done. Returns what is behind. */
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem)
+{
+    char *at = (char *)mem;
+    int64_t s = job->stages, p = job->ranks;
+    int k;
+    q->ranks = job->ranks;
+    q->stages = job->stages;
+    q->micros = job->micros;
+    q->split = job->split;
+    for (k = 0; k < 3; k++) {
+        q->time[k] = dpari_pipe_wide(&at, s);
+        q->hold[k] = dpari_pipe_wide(&at, s);
+    }
+    for (k = 0; k < 2; k++) {
+        q->end[k] = dpari_pipe_wide(&at, s * q->micros);
+        q->next[k] = dpari_pipe_wide(&at, s);
+    }
+    q->lag = dpari_pipe_wide(&at, s);
+    q->cap = dpari_pipe_wide(&at, p);
+    q->free = dpari_pipe_wide(&at, p);
+    q->held = dpari_pipe_wide(&at, p);
+    q->start = dpari_pipe_wide(&at, p);
+    q->count = dpari_pipe_wide(&at, p);
+    q->always = dpari_pipe_wide(&at, p);
+    q->begin = dpari_pipe_wide(&at, p);
+    q->sum = dpari_pipe_wide(&at, p);
+    q->rank = dpari_pipe_narrow(&at, s);
+    q->list = dpari_pipe_narrow(&at, s);
+    for (k = 0; k < 3; k++) {
+        q->done[k] = dpari_pipe_narrow(&at, s);
+    }
+    q->first = dpari_pipe_narrow(&at, p + 1);
+    q->action = NULL;
+    dpari_pipe_place(q, job);
+    dpari_pipe_fill(q, job);
+    dpari_pipe_reset(q);
+    return (char *)mem + dpari_pipe_bytes(job);
+}
+
+/* ==== schedule/schedule.c ==== */
+
+/* ---- maps and memory ------------------------------------------------------------------------ */
+
+static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
+{
+    return ranks >= 1 && ranks <= DPAR_MOST_STAGES && stages >= 1 && stages <= DPAR_MOST_STAGES &&
+           actions >= 0 && actions <= INT64_MAX / 16;
+}
+
+DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+{
+    if (!dpari_schedule_fits(ranks, stages, actions)) {
+        return -1;
+    }
+    return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
+}
+
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+{
+    int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
+    int32_t r;
+    if (needed < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # actions: 1 to 65535 of the first two", ranks, stages,
+                         actions, 0);
+    }
+    if (bytes < needed) {
+        return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
+                         actions, ranks, needed, bytes);
+    }
+    s->ranks = ranks;
+    s->stages = stages;
+    s->micros = 0;
+    s->chain = stages;
+    s->slices = 1;
+    s->begin = (int64_t *)mem;
+    s->action = (dpar_action *)(void *)(s->begin + ranks + 1);
+    s->rank_of = (uint16_t *)(void *)(s->action + actions);
+    for (r = 0; r <= ranks; r++) {
+        s->begin[r] = 0;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_B: return dpari_schedule_behind(s, stage);
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_F: return dpari_schedule_before(s, stage);
+    default: return -1;
+    }
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static void dpari_action_put(const dpar_action *a, dpar_text *t)
+{
+    if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
+        return;
+    }
+    dpari_text_int(t, a->stage);
+    dpar_text_put(t, dpari_action_name(a->kind));
+    if (dpari_action_has_micro(a->kind)) {
+        dpari_text_int(t, a->micro);
+    }
+}
+
+DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t)
+{
+    if (a->joined) {
+        dpari_text_char(t, '(');
+    }
+    dpari_action_put(a, t);
+    if (a->joined) {
+        dpari_text_char(t, ';');
+        dpari_action_put(a + 1, t);
+        dpar_text_put(t, ")OVERLAP_F_B");
+    }
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* A place in a text, and what was found so far. */
+typedef struct dpari_csv {
+    const char *s;
+    size_t n, at, line_start;
+    int64_t line, actions;
+    int32_t rows, stages, micros;
+} dpari_csv;
+
+static int dpari_csv_peek(const dpari_csv *c)
+{
+    return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
+}
+
+/* "line 2, column 14: expected a stage's number, not 'F0xyz'". */
+static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_why *why)
+{
+    dpar_text t;
+    size_t end = c->at;
+    while (end < c->n && end < c->at + 24 && c->s[end] >= ' ' && c->s[end] != ',') {
+        end++;
+    }
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "line ");
+        dpari_text_int(&t, c->line);
+        dpar_text_put(&t, ", column ");
+        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpar_text_put(&t, ": expected ");
+        dpar_text_put(&t, expected);
+        if (end > c->at) {
+            dpar_text_put(&t, ", not '");
+            dpari_text_slice(&t, c->s + c->at, end - c->at);
+            dpar_text_put(&t, "'");
+        }
+    }
+    return DPAR_E_PARSE;
+}
+
+/* A number of 0 to 65534. */
+static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
+{
+    dpari_csv start = *c;
+    int32_t v = 0;
+    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MOST_STAGES) {
+        v = 10 * v + (dpari_csv_peek(c) - '0');
+        c->at++;
+    }
+    if (c->at == start.at) {
+        return dpari_csv_say(c, what, why);
+    }
+    if (v >= DPAR_MOST_STAGES) {
+        return dpari_csv_say(&start, "a number of 0 to 65534", why);
+    }
+    *value = (uint16_t)v;
+    return DPAR_OK;
+}
+
+/* The longest name that stands here; DPAR_IDLE when none does. */
+static uint8_t dpari_csv_kind(dpari_csv *c)
+{
+    size_t most = 0;
+    int kind, best = DPAR_IDLE;
+    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
+        size_t n = dpari_length(dpari_action_name(kind));
+        if (n > most && n <= c->n - c->at &&
+            dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
+            most = n;
+            best = kind;
+        }
+    }
+    c->at += most;
+    return (uint8_t)best;
+}
+
+static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
+{
+    dpar_status st;
+    dpari_zero(a, sizeof(*a));
+    st = dpari_csv_number(c, "a stage's number", &a->stage, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    a->kind = dpari_csv_kind(c);
+    if (a->kind == DPAR_IDLE) {
+        return dpari_csv_say(c,
+                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
+                             "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
+                             why);
+    }
+    if (dpari_action_has_micro(a->kind)) {
+        st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
+        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
+    }
+    c->stages = (int32_t)dpari_most(c->stages, (int32_t)a->stage + 1);
+    return st;
+}
+
+static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
+{
+    size_t n = dpari_length(word);
+    if (n > c->n - c->at || !dpari_spells(c->s + c->at, n, word)) {
+        return dpari_csv_say(c, word, why);
+    }
+    c->at += n;
+    return DPAR_OK;
+}
+
+static void dpari_csv_blanks(dpari_csv *c)
+{
+    while (dpari_csv_peek(c) == ' ' || dpari_csv_peek(c) == '\t') {
+        c->at++;
+    }
+}
+
+/* Behind "(": the rest of (<F>;<B or I>)OVERLAP_F_B. */
+static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
+{
+    dpari_csv start = *c;
+    dpar_status st = dpari_csv_action(c, a, why);
+    a->joined = 1;
+    if (st == DPAR_OK && a->kind != DPAR_FORWARD) {
+        return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_csv_word(c, ";", why);
+    }
+    if (st == DPAR_OK) {
+        start = *c;
+        st = dpari_csv_action(c, a + 1, why);
+        if (st == DPAR_OK && a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT) {
+            return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
+        }
+    }
+    return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
+}
+
+/* Is this the end of a line? Goes behind the CR of a CRLF. */
+static int dpari_csv_line_ends(dpari_csv *c)
+{
+    if (c->n - c->at > 1 && c->s[c->at] == '\r' && c->s[c->at + 1] == '\n') {
+        c->at++;
+    }
+    return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
+}
+
+/* One cell: writes one action or two, and stands at the comma, the end of the line or of the text.
+ */
+static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int next;
+    *count = 1;
+    dpari_csv_blanks(c);
+    next = dpari_csv_peek(c);
+    dpari_zero(a, 2 * sizeof(*a));
+    if (next == '(') {
+        c->at++;
+        *count = 2;
+        st = dpari_csv_joined(c, a, why);
+    } else if (next == '"') {
+        st = dpari_csv_word(c, "\"\"", why);
+    } else if (next != ',' && next != '\r' && next != '\n' && next != -1) {
+        st = dpari_csv_action(c, a, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_csv_blanks(c);
+    return dpari_csv_line_ends(c) || dpari_csv_peek(c) == ','
+               ? DPAR_OK
+               : dpari_csv_say(c, "a comma or the end of the line", why);
+}
+
+/* A comment is passed, up to the end of its line. */
+static int dpari_csv_comment(dpari_csv *c)
+{
+    int comment = dpari_csv_peek(c) == '#';
+    while (comment && c->at < c->n && c->s[c->at] != '\n') {
+        c->at++;
+    }
+    return comment;
+}
+
+/* One line. With s, its actions are written, each on the line's rank. */
+static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
+{
+    dpar_action a[2];
+    dpari_csv start = *c;
+    int count, k, more = !dpari_csv_line_ends(c);
+    while (more) {
+        dpar_status st = dpari_csv_cell(c, a, &count, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        for (k = 0; k < count && s != NULL; k++) {
+            s->action[c->actions + k] = a[k];
+        }
+        c->actions += count;
+        more = dpari_csv_peek(c) == ',';
+        c->at += (size_t)more;
+    }
+    if (++c->rows > DPAR_MOST_STAGES) {
+        return dpari_csv_say(&start, "at most 65535 ranks", why);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar_schedule *s,
+                                  dpar_why *why)
+{
+    dpari_zero(c, sizeof(*c));
+    c->s = text;
+    c->n = n;
+    for (c->line = 1; c->at < n; c->line++) {
+        c->line_start = c->at;
+        if (!dpari_csv_comment(c)) {
+            dpar_status st = dpari_csv_line(c, s, why);
+            if (st != DPAR_OK) {
+                return st;
+            }
+            if (s != NULL) {
+                s->begin[c->rows] = c->actions;
+            }
+        }
+        c->at += (size_t)(c->at < n); /* past the line's end */
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why)
+{
+    dpari_csv c;
+    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
+        return -1;
+    }
+    if (c.rows < 1 || c.stages < 1) {
+        (void)dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule", c.rows,
+                        c.stages, 0, 0);
+        return -1;
+    }
+    return dpar_schedule_bytes(c.rows, c.stages, c.actions);
+}
+
+/* Which rank each stage is on: the one whose line names it, other than in a message to come. */
+static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
+{
+    const uint16_t nobody = 65535;
+    int32_t r, i;
+    int64_t k;
+    for (i = 0; i < s->stages; i++) {
+        s->rank_of[i] = nobody;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            const dpar_action *a = &s->action[k];
+            if (a->kind == DPAR_IDLE) {
+                continue;
+            }
+            if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
+                return dpari_say(DPAR_E_ARG, why, "stage # is on rank # and on rank #", a->stage,
+                                 s->rank_of[a->stage], r, 0);
+            }
+            s->rank_of[a->stage] = (uint16_t)r;
+        }
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] == nobody) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on no rank, stage # on rank #", i,
+                             s->stages - 1, s->rank_of[s->stages - 1], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        dpar_action *a = &s->action[k];
+        int32_t other;
+        if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
+            continue;
+        }
+        other = dpar_schedule_partner(s, a->kind, a->stage);
+        if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
+            return dpari_say_word(
+                DPAR_E_ARG, why,
+                other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
+                dpari_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+        }
+        a->peer = s->rank_of[other];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+                                        int64_t bytes, dpar_why *why)
+{
+    dpari_csv c;
+    dpar_schedule got;
+    dpar_status st = dpari_csv_walk(&c, in->text, in->bytes, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (in->chain < 0 || (in->chain > 0 && c.stages % in->chain != 0)) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", in->chain,
+                         c.stages, 0, 0);
+    }
+    if (c.rows < 1 || c.stages < 1) {
+        return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
+                         c.rows, c.stages, 0, 0);
+    }
+    st = dpar_schedule_init(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    got.chain = in->chain > 0 ? in->chain : c.stages;
+    got.micros = c.micros;
+    (void)dpari_csv_walk(&c, in->text, in->bytes, &got, NULL);
+    st = dpari_csv_ranks(&got, why);
+    if (st == DPAR_OK) {
+        st = dpari_csv_peers(&got, why);
+    }
+    if (st == DPAR_OK) {
+        *s = got;
+    }
+    return st;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
+{
+    int32_t r;
+    int64_t k;
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_IDLE) {
+            dpar_text_put(t, "\"\"");
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+            if (k > s->begin[r]) {
+                dpari_text_char(t, ',');
+            }
+            dpar_action_write(&s->action[k], t);
+        }
+        dpar_text_put(t, end);
+    }
+}
+
+/* ==== schedule/generate.c ==== */
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+DPAR_API const char *dpar_order_name(int32_t rule)
+{
+    static const char name[DPAR_ORDERS][16] = {
+        "gpipe",     "1f1b",       "interleaved",    "breadth-first", "zb-h1",
+        "zb-2p",     "zbv",        "v-half",         "v-min",         "dualpipe",
+        "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",        "moe-overlap",
+        "seq1f1b",   "chimera",    "forward-only"};
+    return rule >= 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+}
+
+/* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
+static char dpari_name_next(const char *name, size_t *at)
+{
+    char c = name[*at];
+    while (c == '-' || c == '_') {
+        c = name[++*at];
+    }
+    *at += c != 0;
+    return dpari_lower(c);
+}
+
+/* Do both spell the same, but for case, '-' and '_'? */
+static int dpari_name_same(const char *a, const char *b)
+{
+    size_t i = 0, j = 0;
+    char c;
+    do {
+        c = dpari_name_next(a, &i);
+        if (c != dpari_name_next(b, &j)) {
+            return 0;
+        }
+    } while (c != 0);
+    return 1;
+}
+
+static const char *dpari_name_past(const char *name, const char *head)
+{
+    size_t i = 0, j = 0;
+    char c;
+    while ((c = dpari_name_next(head, &j)) != 0) {
+        if (dpari_name_next(name, &i) != c) {
+            return name;
+        }
+    }
+    return name + i;
+}
+
+DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+{
+    static const struct {
+        char name[28];
+        int32_t rule;
+    } other[] = {{"gpipe-lifo", DPAR_GPIPE},
+                 {"interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"flexible-interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"bfs", DPAR_BREADTH_FIRST},
+                 {"looped-bfs", DPAR_BREADTH_FIRST},
+                 {"zb-1p", DPAR_ZB_H1},
+                 {"zb-h2", DPAR_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_ZBV},
+                 {"eager", DPAR_EAGER_1F1B},
+                 {"izb", DPAR_INTERLEAVED_ZB},
+                 {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_1F1B_V},
+                 {"overlap-1f1b", DPAR_MOE_OVERLAP},
+                 {"inference", DPAR_FORWARD_ONLY}};
+    const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
+    const char *bare = dpari_name_past(name, "schedule");
+    int32_t i;
+    for (i = 0; i < DPAR_ORDERS + others; i++) {
+        int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
+        const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
+        if (dpari_name_same(bare, known)) {
+            order->rule = rule;
+            order->lifo = i == DPAR_ORDERS;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "no schedule '@': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
+        "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
+        "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
+        name, 24, 0, 0, 0, 0);
+}
+
+/* ---- what an order means -------------------------------------------------------------------- */
+
+static int dpari_order_loops(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
+           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+}
+
+static int dpari_order_groups(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+}
+
+/* The rules that go through all micro-batches at once, so that any map will do. */
+static int dpari_order_sweeps(int32_t rule)
+{
+    return rule == DPAR_GPIPE || rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY;
+}
+
+static int dpari_order_both_ways(int32_t rule)
+{
+    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+}
+
+static int dpari_order_folded(int32_t rule)
+{
+    return rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
+           rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
+}
+
+static int32_t dpari_order_map(int32_t rule)
+{
+    return dpari_order_both_ways(rule) ? DPAR_MAP_BIDIRECTIONAL
+           : dpari_order_folded(rule)  ? DPAR_MAP_V
+                                       : DPAR_MAP_LOOP;
+}
+
+static int32_t dpari_order_chunks(const dpar_order *o)
+{
+    int two = dpari_order_map(o->rule) != DPAR_MAP_LOOP || o->rule == DPAR_INTERLEAVED ||
+              o->rule == DPAR_BREADTH_FIRST || o->rule == DPAR_INTERLEAVED_ZB;
+    return o->chunks > 0 ? o->chunks : 1 + two;
+}
+
+static int32_t dpari_order_slices(const dpar_order *o)
+{
+    return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+}
+
+static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
+{
+    return o->rank_of != NULL ? o->rank_of[stage]
+                              : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+}
+
+/* An order with the rule's own numbers where it left them open. */
+typedef struct dpari_plan {
+    int32_t rule, p, v, m; /* m: with slices, all of them */
+    int32_t stages, slices, lifo;
+    int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
+} dpari_plan;
+
+static void dpari_plan_groups(dpari_plan *k, int32_t group)
+{
+    int32_t n = group > 0 ? group : k->p;
+    k->size = n < k->m ? n : k->m;
+    k->wide = 0;
+    if (n < k->m && k->m % n < k->p) {
+        k->size = k->m / (k->m / n);
+        k->wide = k->m % (k->m / n);
+    }
+}
+
+static dpari_plan dpari_plan_of(const dpar_order *o)
+{
+    dpari_plan k;
+    k.rule = o->rule;
+    k.p = o->ranks;
+    k.v = dpari_order_chunks(o);
+    k.stages = o->stages > 0 ? o->stages : k.p * k.v;
+    k.slices = dpari_order_slices(o);
+    k.m = o->micros * k.slices;
+    k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
+    dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
+    return k;
+}
+
+/* ---- is there such an order? ---------------------------------------------------------------- */
+
+static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 0 to #", o->rule, DPAR_ORDERS - 1, 0,
+                         0);
+    }
+    if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MOST_STAGES, 0, 0);
+    }
+    if (o->micros < 1 || o->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
+    }
+    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
+                         o->slices, 0, 0, 0);
+    }
+    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_GPIPE)) {
+        return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
+                         0, 0);
+    }
+    if (o->group != 0 && !dpari_order_groups(o->rule)) {
+        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no groups of micro-batches", name,
+                              16, o->group, 0, 0, 0);
+    }
+    if (o->group != 0 && o->group < o->ranks) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "group=#: at least as many micro-batches as there are ranks, #", o->group,
+                         o->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
+    int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
+    if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              dpari_order_loops(o->rule) ? "chunks=#: @ has 1 or more on each rank"
+                                                         : "chunks=#: @ has # on each rank",
+                              name, 16, o->chunks, own, 0, 0);
+    }
+    if (chunks * o->ranks > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
+                         o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
+    }
+    if (o->stages != 0 &&
+        (o->stages < 0 || o->stages > DPAR_MOST_STAGES || o->chunks > 0 || o->rank_of == NULL ||
+         !dpari_order_sweeps(o->rule) || o->rule == DPAR_GPIPE)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "stages=#: breadth-first and forward-only take up to #, with rank_of and "
+                         "without chunks",
+                         o->stages, DPAR_MOST_STAGES, 0, 0);
+    }
+    if (slices * o->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
+                         slices, slices * o->micros, DPAR_MOST_MICROS);
+    }
+    if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
+        return dpari_say_word(DPAR_E_DIVIDE, why,
+                              "@ runs both ways through an even number of ranks, not #", name, 16,
+                              o->ranks, 0, 0, 0);
+    }
+    if (o->rule == DPAR_DUALPIPE && o->micros % 2 != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
+                         0, 0, 0);
+    }
+    if ((o->rule == DPAR_DUALPIPE || o->rule == DPAR_DUALPIPEV) && o->micros / 2 < o->ranks) {
+        return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
+                              name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
+ * is no memory here for all. */
+static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
+{
+    enum { WINDOW = 1024 };
+    dpari_plan k = dpari_plan_of(o);
+    uint8_t taken[WINDOW / 8];
+    int32_t base, i, rule_rank;
+    for (i = 0; i < k.stages; i++) {
+        rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
+        if (o->rank_of[i] >= k.p) {
+            return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
+                             o->rank_of[i], k.p, 0);
+        }
+        if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage # on rank #: the rule has it with stage #, on rank #", i,
+                             o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
+        }
+    }
+    for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
+        dpari_zero(taken, sizeof(taken));
+        for (i = 0; i < k.p; i++) {
+            int32_t at = (int32_t)o->rank_of[i] - base;
+            if (at < 0 || at >= WINDOW) {
+                continue;
+            }
+            if (taken[at / 8] >> (at % 8) & 1) {
+                return dpari_say(DPAR_E_ARG, why, "rank # has the stages of two ranks of the rule",
+                                 o->rank_of[i], 0, 0, 0);
+            }
+            taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
+{
+    dpar_status st = dpari_order_numbers(order, why);
+    if (st == DPAR_OK) {
+        st = dpari_order_shape(order, why);
+    }
+    return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
+}
+
+/* ---- how much ------------------------------------------------------------------------------- */
+
+/* Actions of a stage; what a rank has beside whole micro-batches goes with its first. */
+static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
+{
+    int32_t behind = k->p - 1 - stage;
+    int64_t m = k->m;
+    switch (k->rule) {
+    case DPAR_FORWARD_ONLY:
+    case DPAR_CHIMERA: return m; /* half of the F's and half of the B's */
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P:
+    case DPAR_INTERLEAVED_ZB:
+    case DPAR_ZBV:
+    case DPAR_V_HALF:
+    case DPAR_V_MIN: return 3 * m;
+    case DPAR_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
+    default: return 2 * m;
+    }
+}
+
+/* The schedule's own bytes. */
+static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
+{
+    int32_t i;
+    *actions = 0;
+    for (i = 0; i < k->stages; i++) {
+        *actions += dpari_plan_count(k, i);
+    }
+    return dpar_schedule_bytes(k->p, k->stages, *actions);
+}
+
+static int dpari_plan_works(const dpari_plan *k)
+{
+    return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
+}
+
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why)
+{
+    dpari_plan k;
+    int64_t actions, bytes;
+    if (dpari_order_check(order, why) != DPAR_OK) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    bytes = dpari_plan_bytes(&k, &actions);
+    return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
+}
+
+/* ---- writing a rank's list ------------------------------------------------------------------ */
+
+typedef struct dpari_pen {
+    dpar_action *at;
+    const dpar_action *input; /* the first I that has no W yet, or before it */
+} dpari_pen;
+
+static void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+{
+    dpar_action *a = pen->at++;
+    a->kind = (uint8_t)kind;
+    a->joined = 0;
+    a->stage = (uint16_t)stage;
+    a->micro = (uint16_t)micro;
+    a->peer = 0;
+}
+
+/* The W of the oldest I that has none. */
+static void dpari_pen_weight(dpari_pen *pen)
+{
+    while (pen->input->kind != DPAR_INPUT) {
+        pen->input++;
+    }
+    dpari_pen_put(pen, DPAR_WEIGHT, pen->input->stage, pen->input->micro);
+    pen->input++;
+}
+
+/* ---- the rules that take turns, F and backward ---------------------------------------------- */
+
+/* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
+typedef struct dpari_turn {
+    int32_t first, size, chunk, at; /* the group's first micro-batch and size */
+    int32_t wide;                   /* groups to come that have one more */
+} dpari_turn;
+
+static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
+{
+    int32_t left = k->m - first;
+    t->first = first;
+    t->size = k->size + (t->wide > 0);
+    t->size = t->size < left ? t->size : left;
+    t->wide -= t->wide > 0;
+}
+
+static void dpari_turn_start(dpari_turn *t, const dpari_plan *k)
+{
+    t->chunk = 0;
+    t->at = 0;
+    t->wide = k->wide;
+    dpari_turn_group(t, k, 0);
+}
+
+static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
+{
+    if (++t->at == t->size) {
+        t->at = 0;
+        if (++t->chunk == k->v) {
+            t->chunk = 0;
+            dpari_turn_group(t, k, t->first + t->size);
+        }
+    }
+}
+
+/* How many F's a rank is ahead of its backwards. */
+static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
+{
+    int64_t behind = k->p - 1 - rank; /* ranks behind */
+    int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
+    switch (k->rule) {
+    case DPAR_1F1B:
+    case DPAR_ZB_H1: return behind;
+    case DPAR_INTERLEAVED_ZB: return laps + behind;
+    case DPAR_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_MOE_OVERLAP: return laps + 2 * behind + 1;
+    default: return laps + 2 * behind;
+    }
+}
+
+static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int64_t n = (int64_t)k->m * k->v, i;
+    int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
+    int64_t late = k->rule == DPAR_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = k->rule == DPAR_ZB_H1 || k->rule == DPAR_ZB_2P || k->rule == DPAR_INTERLEAVED_ZB;
+    dpari_turn f, b;
+    dpari_turn_start(&f, k);
+    dpari_turn_start(&b, k);
+    for (i = 0; i < n + ahead; i++) {
+        if (i < n) {
+            dpari_pen_put(pen, DPAR_FORWARD, f.chunk * k->p + rank, f.first + f.at);
+            pen->at[-1].joined = k->rule == DPAR_MOE_OVERLAP && i >= ahead;
+            dpari_turn_next(&f, k);
+        }
+        if (i >= ahead) {
+            int32_t u = b.first + b.at;
+            if (k->slices > 1) {
+                u += k->slices - 1 - 2 * (u % k->slices);
+            }
+            dpari_pen_put(pen, split ? DPAR_INPUT : DPAR_BACKWARD,
+                          (k->v - 1 - b.chunk) * k->p + rank, u);
+            dpari_turn_next(&b, k);
+            if (split && i - ahead >= late) {
+                dpari_pen_weight(pen);
+            }
+        }
+    }
+    for (i = split ? dpari_least(late, n) : 0; i > 0; i--) {
+        dpari_pen_weight(pen);
+    }
+}
+
+/* ---- the rules that go through all micro-batches at once ------------------------------------ */
+
+/* All of a stage's F's, or B's, at the end of its rank's list so far, which is at s->begin. */
+static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
+{
+    int64_t *end = &s->begin[s->rank_of[stage]];
+    dpari_pen pen;
+    int32_t i;
+    pen.at = s->action + *end;
+    for (i = 0; i < k->m; i++) {
+        int turned = kind == DPAR_BACKWARD && k->lifo;
+        dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
+    }
+    *end += k->m;
+}
+
+static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < k->stages; i++) {
+        dpari_sweep_stage(k, s, i, DPAR_FORWARD);
+    }
+    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(k, s, i, DPAR_BACKWARD);
+    }
+    for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
+        s->begin[i] = s->begin[i - 1];
+    }
+    s->begin[0] = 0;
+}
+
+/* ---- ZBV ------------------------------------------------------------------------------------ */
+
+/* A rank with two stages; how far each kind of each has come. */
+typedef struct dpari_two {
+    dpari_pen *pen;
+    int32_t m;        /* micro-batches from here on are left out */
+    int32_t stage[2]; /* down, up */
+    int32_t next[2][DPAR_WEIGHT + 1];
+} dpari_two;
+
+static void dpari_two_put(dpari_two *t, int kind, int way)
+{
+    int32_t micro = t->next[way][kind]++;
+    if (micro < t->m) {
+        dpari_pen_put(t->pen, kind, t->stage[way], micro);
+    }
+}
+
+static void dpari_two_back(dpari_two *t, int way)
+{
+    dpari_two_put(t, DPAR_INPUT, way);
+    dpari_two_put(t, DPAR_WEIGHT, way);
+}
+
+static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
+    dpari_two t;
+    dpari_zero(&t, sizeof(t));
+    t.pen = pen;
+    t.m = k->m;
+    t.stage[0] = rank;
+    t.stage[1] = 2 * k->p - 1 - rank;
+    for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    while (t.next[1][DPAR_FORWARD] < n) {
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+        dpari_two_back(&t, 0);
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_INPUT, 0);
+        dpari_two_put(&t, DPAR_INPUT, 1);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_back(&t, 0);
+    }
+    while (t.next[1][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 1);
+    }
+    while (t.next[0][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 0);
+    }
+}
+
+/* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
+
+/* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
+typedef struct dpari_dual {
+    dpari_pen *pen;
+    int32_t stage[2], forward[2], backward[2]; /* forward, backward: the next micro-batch */
+} dpari_dual;
+
+static void dpari_dual_f(dpari_dual *d, int way)
+{
+    dpari_pen_put(d->pen, DPAR_FORWARD, d->stage[way], d->forward[way]++);
+}
+
+static void dpari_dual_b(dpari_dual *d, int way, int kind)
+{
+    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
+}
+
+/* F of one way together with B of the other. */
+static void dpari_dual_fb(dpari_dual *d, int way)
+{
+    dpari_dual_f(d, way);
+    d->pen->at[-1].joined = 1;
+    dpari_dual_b(d, 1 - way, DPAR_BACKWARD);
+}
+
+/* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
+static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+{
+    int32_t i;
+    for (i = 0; i < 2 * (p - at - 1); i++) {
+        dpari_dual_f(d, 0);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_dual_f(d, 0);
+        dpari_dual_f(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_INPUT);
+        dpari_pen_weight(d->pen);
+        dpari_dual_f(d, 1);
+    }
+    for (i = 0; i < n - 2 * p + at + 1; i++) {
+        dpari_dual_fb(d, 0);
+        if (i == 0 && at == p - 1) { /* in the middle the first two are apart: less to wait for */
+            d->pen->at[-2].joined = 0;
+        }
+        dpari_dual_fb(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_BACKWARD);
+        dpari_dual_fb(d, 1);
+    }
+    for (i = 0; i < 2 * (at + 1); i++) {
+        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_BACKWARD : DPAR_INPUT);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_pen_weight(d->pen);
+        dpari_dual_b(d, 0, DPAR_INPUT);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_pen_weight(d->pen);
+    }
+}
+
+static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int faces = k->rule == DPAR_DUALPIPE, turned = faces && rank >= k->p / 2;
+    int32_t half = faces ? k->m / 2 : 0;
+    dpari_dual d;
+    d.pen = pen;
+    d.stage[turned] = rank;
+    d.stage[1 - turned] = 2 * k->p - 1 - rank;
+    d.forward[turned] = d.backward[turned] = 0;
+    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    dpari_dual_steps(&d, faces ? k->p / 2 : k->p, turned ? k->p - 1 - rank : rank,
+                     faces ? half : k->m);
+}
+
+/* ---- Chimera -------------------------------------------------------------------------------- */
+
+/* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
+ * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
+ * of a unit, unit behind unit without a gap. */
+static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
+{
+    int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
+    int back = of >= half;
+    int is_up = up != back;
+    int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
+    if (micro < k->m) {
+        dpari_pen_put(pen, back ? DPAR_BACKWARD : DPAR_FORWARD, is_up ? 2 * k->p - 1 - rank : rank,
+                      micro);
+    }
+}
+
+static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int up = rank >= k->p / 2; /* the stream that begins first here */
+    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* and by how many */
+    int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
+    for (i = 0; i < n + lead; i++) {
+        if (i >= lead) {
+            dpari_chimera_put(k, rank, !up, i - lead, pen);
+        }
+        if (i < n) {
+            dpari_chimera_put(k, rank, up, i, pen);
+        }
+    }
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
+{
+    dpari_pen pen;
+    pen.at = at;
+    pen.input = at;
+    switch (k->rule) {
+    case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    case DPAR_DUALPIPE:
+    case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
+    case DPAR_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
+    default: dpari_order_turns(k, rank, &pen); break;
+    }
+}
+
+/* Which rank each stage is on, and where each rank's list begins. */
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_order *order)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        s->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
+        s->begin[s->rank_of[i] + 1] += dpari_plan_count(k, i);
+    }
+    for (i = 0; i < k->p; i++) {
+        s->begin[i + 1] += s->begin[i];
+    }
+}
+
+/* Fills mem, which is large enough. Apart: the check has frames of its own. */
+DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, void *mem,
+                                  int64_t bytes)
+{
+    dpari_plan k = dpari_plan_of(order);
+    int64_t actions, own = dpari_plan_bytes(&k, &actions);
+    int32_t r;
+    (void)dpar_schedule_init(s, k.p, k.stages, actions, mem, bytes, NULL);
+    s->micros = k.m;
+    s->slices = k.slices;
+    s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
+    dpari_order_lists(s, &k, order);
+    if (dpari_order_sweeps(k.rule)) {
+        dpari_sweep_all(&k, s);
+    } else if (dpari_plan_works(&k)) {
+        dpari_v_make(k.rule, s, (unsigned char *)mem + (own + 7) / 8 * 8);
+    } else {
+        for (r = 0; r < k.p; r++) {
+            dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
+                                            void *mem, int64_t bytes, dpar_why *why)
+{
+    int64_t needed = dpar_schedule_generate_bytes(order, why);
+    if (needed < 0) {
+        return dpari_order_check(order, NULL);
+    }
+    if (bytes < needed) {
+        return dpari_say_word(DPAR_E_ROOM, why,
+                              "@ of # ranks and # micro-batches takes # bytes, "
+                              "there are #",
+                              dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
+                              bytes);
+    }
+    dpari_order_fill(schedule, order, mem, bytes);
+    return DPAR_OK;
+}
+
+/* ==== schedule/lower.c ==== */
+
+/* ---- what every pass asks of its list ------------------------------------------------------- */
+
+static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
+                                   const char *wrong)
+{
+    dpar_action alone = *a; /* a joined one's other half may not be there */
+    dpar_text t;
+    if (why != NULL) {
+        alone.joined = 0;
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "rank ");
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, ", action ");
+        dpari_text_int(&t, index);
+        dpar_text_put(&t, ": ");
+        dpar_action_write(&alone, &t);
+        dpar_text_put(&t, wrong);
+    }
+    return DPAR_E_ARG;
+}
+
+static int dpari_kind_in(int32_t kind, uint32_t kinds)
+{
+    return kind < DPAR_ACTION_KINDS && (kinds >> kind & 1) != 0;
+}
+
+enum {
+    DPARI_COMPUTES_INPUT = 1 << DPAR_BACKWARD | 1 << DPAR_INPUT, /* needs and gives a gradient */
+    DPARI_RECEIVES = 1 << DPAR_RECV_F | 1 << DPAR_RECV_B,
+    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
+};
+
+/* What is wrong with rank r's action k; NULL: nothing. */
+static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
+{
+    const dpar_action *a = &s->action[k];
+    int32_t other;
+    if (a->kind >= DPAR_ACTION_KINDS) {
+        return "there is no such kind";
+    }
+    if (a->joined > 1) {
+        return " is joined to more than one";
+    }
+    if (a->joined != 0 && (a->kind != DPAR_FORWARD || k + 1 == s->begin[r + 1] ||
+                           !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
+        return " is joined, but is no forward with a B or I behind it";
+    }
+    if (a->kind == DPAR_IDLE) {
+        return NULL;
+    }
+    if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
+        return " is of a stage that is not on this rank";
+    }
+    if (dpari_action_has_micro(a->kind) && a->micro >= s->micros) {
+        return " is of a micro-batch that there is not";
+    }
+    if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
+        other = dpar_schedule_partner(s, a->kind, a->stage);
+        if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
+            return " is no message between neighbours on two ranks";
+        }
+    }
+    return NULL;
+}
+
+/* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
+static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+{
+    int32_t r, i;
+    int64_t k;
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MOST_STAGES || s->micros < 0 || s->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
+                         "65535 of the last",
+                         s->ranks, s->stages, s->micros, 0);
+    }
+    if (s->chain < 1 || s->stages % s->chain != 0) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
+                         s->stages, 0, 0);
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] >= s->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
+                             s->ranks, 0);
+        }
+    }
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank #'s list is of the actions # to #", r,
+                             s->begin[r], s->begin[r + 1], 0);
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            const char *wrong = dpari_lower_wrong(s, r, k);
+            if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
+                wrong = " is there already";
+            }
+            if (wrong != NULL) {
+                return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+static int64_t dpari_lower_align(int64_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+/* out is laid for `actions` with in's description; *work is what lies behind it. */
+static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
+                                   int64_t needed, void *mem, int64_t bytes, char **work,
+                                   dpar_why *why)
+{
+    dpar_status st;
+    int32_t i;
+    if (bytes < needed) {
+        return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
+                         0);
+    }
+    st = dpar_schedule_init(out, in->ranks, in->stages, actions, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    out->micros = in->micros;
+    out->chain = in->chain;
+    out->slices = in->slices;
+    for (i = 0; i < in->stages; i++) {
+        out->rank_of[i] = in->rank_of[i];
+    }
+    *work = (char *)mem + dpari_lower_align(dpar_schedule_bytes(in->ranks, in->stages, actions));
+    return DPAR_OK;
+}
+
+/* Where a pass writes; with at == NULL it only counts. */
+typedef struct dpari_sink {
+    dpar_action *at;
+    int64_t n;
+} dpari_sink;
+
+static void dpari_sink_put(dpari_sink *to, const dpar_action *a)
+{
+    if (to->at != NULL) {
+        to->at[to->n] = *a;
+    }
+    to->n++;
+}
+
+static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
+{
+    dpar_action a;
+    dpari_zero(&a, sizeof(a));
+    a.kind = (uint8_t)kind;
+    a.stage = (uint16_t)stage;
+    dpari_sink_put(to, &a);
+}
+
+/* ---- shards and gradients ------------------------------------------------------------------- */
+
+/* The stages of the actions [from here, end): in the order in which they are first needed. A stage
+ * whose last use is gone stays until it is let go; at most two are, those of a joined pair, and one
+ * more than max_active when a pair came last. */
+typedef struct dpari_window {
+    int64_t end;
+    int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
+    int64_t uses[DPAR_MOST_ACTIVE + 3];
+    uint16_t stage[DPAR_MOST_ACTIVE + 3];
+    uint8_t gathered[DPAR_MOST_ACTIVE + 3];
+} dpari_window;
+
+static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
+{
+    int32_t i;
+    for (i = 0; i < w->stages && w->stage[i] != stage; i++) {
+    }
+    return i;
+}
+
+static void dpari_window_use(dpari_window *w, const dpar_action *a)
+{
+    int32_t i = dpari_window_find(w, a->stage);
+    if (i == w->stages) {
+        w->stages++;
+        w->uses[i] = 0;
+        w->stage[i] = a->stage;
+        w->gathered[i] = 0;
+    }
+    w->used += w->uses[i]++ == 0;
+}
+
+static void dpari_window_done(dpari_window *w, const dpar_action *a)
+{
+    w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
+}
+
+/* Goes on until there are max_active stages in the window or the list ends. */
+static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
+{
+    while (w->used < w->max_active && w->end < end) {
+        const dpar_action *a = &s->action[w->end];
+        w->end += 1 + a->joined;
+        if (a->kind != DPAR_IDLE) {
+            dpari_window_use(w, a);
+        }
+        if (a->joined) {
+            dpari_window_use(w, a + 1);
+        }
+    }
+}
+
+/* RESHARD of the stages that are used no more, the smallest first. */
+static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
+{
+    while (w->stages > w->used) {
+        int32_t i, least = -1;
+        for (i = 0; i < w->stages; i++) {
+            if (w->uses[i] == 0 && (least < 0 || w->stage[i] < w->stage[least])) {
+                least = i;
+            }
+        }
+        dpari_sink_stage(to, DPAR_RESHARD, w->stage[least]);
+        for (w->stages--, i = least; i < w->stages; i++) {
+            w->uses[i] = w->uses[i + 1];
+            w->stage[i] = w->stage[i + 1];
+            w->gathered[i] = w->gathered[i + 1];
+        }
+    }
+}
+
+static void dpari_window_gather(dpari_window *w, dpari_sink *to)
+{
+    int32_t i;
+    for (i = 0; i < w->stages; i++) {
+        if (!w->gathered[i]) {
+            w->gathered[i] = 1;
+            dpari_sink_stage(to, DPAR_UNSHARD, w->stage[i]);
+        }
+    }
+}
+
+/* Rank r's list without idle actions, with UNSHARD and RESHARD (max_active > 0) and REDUCE_GRAD
+ * (left != NULL: each stage's B and W to come). */
+static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
+                             dpari_sink *to)
+{
+    dpari_window w;
+    int64_t k, h;
+    w.end = s->begin[r];
+    w.stages = w.used = 0;
+    w.max_active = max_active;
+    for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        if (a->kind == DPAR_IDLE) {
+            continue;
+        }
+        dpari_window_extend(&w, s, s->begin[r + 1]);
+        dpari_window_let_go(&w, to);
+        dpari_window_gather(&w, to);
+        for (h = 0; h <= a->joined; h++) {
+            dpari_sink_put(to, a + h);
+        }
+        for (h = 0; h <= a->joined; h++) {
+            if (left != NULL && (a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_WEIGHT) &&
+                --left[a[h].stage] == 0) {
+                dpari_sink_stage(to, DPAR_REDUCE_GRAD, a[h].stage);
+            }
+            if (max_active > 0) {
+                dpari_window_done(&w, a + h);
+            }
+        }
+    }
+    dpari_window_let_go(&w, to);
+}
+
+/* ---- a set of ranks, smallest first --------------------------------------------------------- */
+
+/* 64 ranks a word; above them a bit for each word that is not 0, and again: 65535 ranks have one
+ * word at the top. */
+typedef struct dpari_ready {
+    uint64_t *top, *middle, *word;
+} dpari_ready;
+
+static int64_t dpari_ready_words(int32_t ranks)
+{
+    return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
+}
+
+static void dpari_ready_lay(dpari_ready *s, int32_t ranks, uint64_t *mem)
+{
+    s->top = mem;
+    s->middle = mem + 1;
+    s->word = s->middle + (ranks + 4095) / 4096;
+    dpari_zero(mem, 8 * (size_t)dpari_ready_words(ranks));
+}
+
+static void dpari_ready_add(dpari_ready *s, int32_t rank)
+{
+    s->word[rank >> 6] |= (uint64_t)1 << (rank & 63);
+    s->middle[rank >> 12] |= (uint64_t)1 << (rank >> 6 & 63);
+    *s->top |= (uint64_t)1 << (rank >> 12);
+}
+
+/* The number of the lowest bit that is set; w is not 0. */
+static int32_t dpari_lowest_bit(uint64_t w)
+{
+    int32_t n = 0, half;
+    for (half = 32; half > 0; half >>= 1) {
+        if ((w & (((uint64_t)1 << half) - 1)) == 0) {
+            w >>= half;
+            n += half;
+        }
+    }
+    return n;
+}
+
+/* Takes the smallest out; -1 when there is none. */
+static int32_t dpari_ready_take(dpari_ready *s)
+{
+    int32_t a, b, rank;
+    if (*s->top == 0) {
+        return -1;
+    }
+    a = dpari_lowest_bit(*s->top);
+    b = a * 64 + dpari_lowest_bit(s->middle[a]);
+    rank = b * 64 + dpari_lowest_bit(s->word[b]);
+    s->word[b] &= s->word[b] - 1;
+    if (s->word[b] == 0) {
+        s->middle[a] &= s->middle[a] - 1;
+    }
+    if (s->middle[a] == 0) {
+        *s->top &= *s->top - 1;
+    }
+    return rank;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
+
+/* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
+ * misses where lists' lengths are powers of two; and where the list that it goes to has come. */
+typedef struct dpari_head {
+    int64_t at, end, to;
+    dpar_action a[2];
+} dpari_head;
+
+typedef struct dpari_turns {
+    const dpar_schedule *in;
+    dpar_schedule *out;
+    const dpar_action *from; /* in's actions, or those that the first passes left in out */
+    dpari_head *head;        /* [ranks] */
+    dpari_ready now, next;   /* who acts in this turn and in the next */
+    uint8_t *given;          /* [stage][micro]: its input and its output's gradient are there */
+    int idle;                /* idle actions take a turn */
+} dpari_turns;
+
+/* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
+static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
+{
+    return a->kind == DPAR_FORWARD                        ? dpari_schedule_behind(s, a->stage)
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
+                                                          : -1;
+}
+
+static uint8_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro)
+{
+    return &l->given[(int64_t)stage * l->in->micros + micro];
+}
+
+static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
+{
+    return a->kind == DPAR_FORWARD
+               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_F) != 0
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)
+               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_B) != 0
+               : 1;
+}
+
+/* May the rank put its next action down? */
+static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
+{
+    const dpari_head *h = &l->head[rank];
+    return h->at < h->end && dpari_lower_has(l, &h->a[0]) &&
+           (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
+}
+
+/* The head goes to the next action; if it may be put down, that is in the next turn. */
+static void dpari_lower_next(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
+        h->at++;
+    }
+    if (h->at < h->end) {
+        h->a[0] = l->from[h->at];
+        h->a[1] = l->from[h->at + h->a[0].joined];
+    }
+    if (dpari_lower_ready(l, rank)) {
+        dpari_ready_add(&l->next, rank);
+    }
+}
+
+static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
+                                int32_t stage, int32_t peer)
+{
+    dpar_action *m = &l->out->action[l->head[rank].to++];
+    *m = *a;
+    m->kind = (uint8_t)kind;
+    m->joined = 0;
+    m->stage = (uint16_t)stage;
+    m->peer = (uint16_t)peer;
+}
+
+/* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
+ * now does so in this turn when it is behind this one. */
+static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
+{
+    int32_t stage = dpari_lower_receiver(l->in, a), peer;
+    int forward = a->kind == DPAR_FORWARD;
+    if (stage < 0) {
+        return;
+    }
+    *dpari_lower_given(l, stage, a->micro) |= (uint8_t)(forward ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    peer = l->in->rank_of[stage];
+    if (peer == rank) {
+        return;
+    }
+    dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
+    dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
+    if (dpari_lower_ready(l, peer)) {
+        dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    }
+}
+
+/* The rank's next action goes into its list. */
+static void dpari_lower_step(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    int32_t i, n = 1 + h->a[0].joined;
+    h->at += n;
+    for (i = 0; i < n && h->a[0].kind != DPAR_IDLE; i++) {
+        l->out->action[h->to++] = h->a[i];
+    }
+    for (i = 0; i < n; i++) {
+        dpari_lower_give(l, rank, &h->a[i]);
+    }
+    dpari_lower_next(l, rank);
+}
+
+/* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
+static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+{
+    const dpar_action *a = l->head[rank].a;
+    dpar_action wait;
+    dpar_text t;
+    int32_t stage;
+    if (why == NULL) {
+        return DPAR_E_STUCK;
+    }
+    wait = dpari_lower_has(l, a) ? a[1] : a[0];
+    wait.joined = 0;
+    wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
+    stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
+    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, rank);
+    dpar_text_put(&t, " waits for ");
+    if (l->in->rank_of[stage] != rank) {
+        dpar_action_write(&wait, &t);
+        dpar_text_put(&t, ": ");
+    }
+    dpar_text_put(&t, "stage ");
+    dpari_text_int(&t, stage);
+    dpar_text_put(&t, wait.kind == DPAR_RECV_F ? "'s F" : "'s B");
+    dpari_text_int(&t, wait.micro);
+    dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
+                                                    : ", which comes later here or never");
+    return DPAR_E_STUCK;
+}
+
+/* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
+static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+{
+    int32_t r;
+    for (r = 0; r < l->in->ranks; r++) {
+        dpari_lower_next(l, r);
+    }
+    while (*l->next.top != 0) {
+        dpari_ready turn = l->next;
+        l->next = l->now;
+        l->now = turn;
+        for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
+            dpari_lower_step(l, r);
+        }
+    }
+    for (r = 0; r < l->in->ranks; r++) {
+        if (l->head[r].at < l->head[r].end) {
+            return dpari_lower_stuck(l, r, why);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- lowering ------------------------------------------------------------------------------- */
+
+/* `how` with its defaults, and everything judged. */
+static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                   const dpar_lowering *asked, dpar_why *why)
+{
+    uint32_t already = 0;
+    how->passes = asked != NULL ? asked->passes : 0;
+    how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
+    how->channel = asked != NULL ? asked->channel : 0;
+    if (how->passes < 0 || (how->passes > 15 && how->passes != DPAR_LOWER_MERGE &&
+                            how->passes != DPAR_LOWER_LATE_RECV)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                         how->passes, 0, 0, 0);
+    }
+    if (how->passes > 15) {
+        return how->passes == DPAR_LOWER_LATE_RECV &&
+                       (how->channel < 0 || how->channel >= DPAR_CHANNELS)
+                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   : dpari_lower_check(in, 0, why);
+    }
+    if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
+        return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
+                         DPAR_MOST_ACTIVE, 0, 0);
+    }
+    if ((how->passes & ~DPAR_LOWER_IDLE) == 0) {
+        how->passes |= DPAR_LOWER_MESSAGES;
+    }
+    if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
+        how->max_active = 0;
+    } else {
+        already |= 1u << DPAR_UNSHARD | 1u << DPAR_RESHARD;
+    }
+    if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
+        already |= 1u << DPAR_REDUCE_GRAD;
+    }
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        already |= DPARI_MESSAGES;
+    }
+    return dpari_lower_check(in, already, why);
+}
+
+/* All messages, each on two ranks; adds those of each rank to count[rank]. */
+static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
+{
+    int64_t k, total = 0;
+    int32_t r, stage;
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            stage = dpari_lower_receiver(s, &s->action[k]);
+            if (stage >= 0 && s->rank_of[stage] != r) {
+                total += 2;
+                if (count != NULL) {
+                    count[r]++;
+                    count[s->rank_of[stage]]++;
+                }
+            }
+        }
+    }
+    return total;
+}
+
+/* Room for the actions of out; REDUCE takes no more than one a stage. */
+static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering *how)
+{
+    dpari_sink counted;
+    int32_t r;
+    counted.at = NULL;
+    counted.n = 0;
+    for (r = 0; r < in->ranks; r++) {
+        dpari_lower_rank(in, r, how->max_active, NULL, &counted);
+    }
+    if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
+        counted.n += in->stages;
+    }
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        counted.n += dpari_lower_count(in, NULL);
+    }
+    return counted.n;
+}
+
+/* The schedule, then heads and two sets of ready ranks, each stage's backwards to come, and what
+ * was given; -1 when that passes int64_t. */
+static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
+{
+    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
+    return bytes < 0 ? -1
+                     : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
+                           16 * dpari_ready_words(in->ranks) + 8 * (int64_t)in->stages +
+                           dpari_lower_align((int64_t)in->stages * in->micros);
+}
+
+/* Each stage's B and W. */
+static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
+{
+    int64_t k;
+    dpari_zero(left, sizeof(*left) * (size_t)s->stages);
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        const dpar_action *a = &s->action[k];
+        left[a->stage < s->stages ? a->stage : 0] +=
+            a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT;
+    }
+}
+
+/* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
+ * rank's list stands at the end of its place in out, and messages are put in from the front: there
+ * is room for just those in between, so that no action is lost before it is read. */
+static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *work)
+{
+    const dpar_schedule *s = l->in;
+    int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
+    int64_t *begin = l->out->begin, *left;
+    dpari_sink to;
+    int32_t r;
+    l->from = first ? l->out->action : s->action;
+    l->head = (dpari_head *)(void *)work;
+    dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)(l->head + s->ranks));
+    dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    left = (int64_t *)(void *)(l->next.top + dpari_ready_words(s->ranks));
+    l->given = (uint8_t *)(left + s->stages);
+    dpari_lower_backwards(s, left);
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        (void)dpari_lower_count(s, begin + 1);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_head *h = &l->head[r];
+        h->to = begin[r];
+        h->at = begin[r] + begin[r + 1];
+        to.at = first ? l->out->action + h->at : NULL;
+        to.n = 0;
+        dpari_lower_rank(s, r, how->max_active, (how->passes & DPAR_LOWER_REDUCE) ? left : NULL,
+                         &to);
+        begin[r + 1] = h->at + to.n;
+        h->at = first ? h->at : s->begin[r];
+        h->end = first ? begin[r + 1] : s->begin[r + 1];
+    }
+}
+
+/* Chains' ends need nobody. */
+static void dpari_lower_ends(dpari_turns *l)
+{
+    int32_t i, m;
+    dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
+    for (i = 0; i < l->in->stages; i++) {
+        int given = (dpari_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
+                    (dpari_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
+        for (m = 0; m < l->in->micros && given != 0; m++) {
+            *dpari_lower_given(l, i, m) = (uint8_t)given;
+        }
+    }
+}
+
+static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *in,
+                                      const dpar_lowering *how, void *mem, int64_t bytes,
+                                      dpar_why *why)
+{
+    dpari_turns l;
+    int64_t actions = dpari_lower_actions(in, how);
+    char *work;
+    dpar_status st =
+        dpari_lower_lay(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    l.in = in;
+    l.out = out;
+    l.idle = (how->passes & DPAR_LOWER_IDLE) != 0;
+    dpari_lower_begin(&l, how, work);
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        dpari_lower_ends(&l);
+        st = dpari_lower_messages(&l, why);
+    }
+    return st;
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+/* Without idle actions, W behind its I merged into it. */
+static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
+{
+    dpar_action last; /* read, not put yet */
+    int64_t k;
+    int whole = 1; /* last is no I on its own */
+    dpari_zero(&last, sizeof(last));
+    for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+        dpar_action a = s->action[k];
+        if (a.kind == DPAR_IDLE) {
+            continue;
+        }
+        if (!whole && a.kind == DPAR_WEIGHT && a.stage == last.stage && a.micro == last.micro) {
+            last.kind = DPAR_BACKWARD;
+            whole = 1;
+            continue;
+        }
+        if (last.kind != DPAR_IDLE) {
+            dpari_sink_put(to, &last);
+        }
+        whole = a.kind != DPAR_INPUT || last.joined;
+        last = a;
+    }
+    if (last.kind != DPAR_IDLE) {
+        dpari_sink_put(to, &last);
+    }
+}
+
+static int64_t dpari_merge_count(const dpar_schedule *s)
+{
+    dpari_sink counted;
+    int32_t r;
+    counted.at = NULL;
+    counted.n = 0;
+    for (r = 0; r < s->ranks; r++) {
+        dpari_merge_rank(s, r, &counted);
+    }
+    return counted.n;
+}
+
+static int64_t dpari_merge_size(const dpar_schedule *in)
+{
+    return dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
+}
+
+static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                               int64_t bytes, dpar_why *why)
+{
+    dpari_sink to;
+    char *work;
+    int32_t r;
+    dpar_status st = dpari_lower_lay(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
+                                     bytes, &work, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    to.at = out->action;
+    to.n = 0;
+    for (r = 0; r < in->ranks; r++) {
+        dpari_merge_rank(in, r, &to);
+        out->begin[r + 1] = to.n;
+    }
+    return DPAR_OK;
+}
+
+/* ---- late receives -------------------------------------------------------------------------- */
+
+/* Receives that are held back: a queue for each channel, those of all channels in a rank's list
+ * linked through `next`. */
+typedef struct dpari_held {
+    const dpar_schedule *in;
+    dpari_sink to;
+    int64_t *first, *last; /* [ranks]: by peer; ANY has one queue, the first */
+    int64_t *next;         /* [actions of the list]: the one behind it, from the list's begin */
+    uint8_t *given;        /* [stage][micro]: which receives are held */
+    int one_queue;
+} dpari_held;
+
+static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
+{
+    return &h->given[(int64_t)a->stage * h->in->micros + a->micro];
+}
+
+static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
+{
+    const dpar_action *a = &h->in->action[k];
+    int32_t q = h->one_queue ? 0 : a->peer;
+    *dpari_held_given(h, a) |= (uint8_t)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    h->next[k - begin] = -1;
+    if (h->first[q] < 0) {
+        h->first[q] = k;
+    } else {
+        h->next[h->last[q] - begin] = k;
+    }
+    h->last[q] = k;
+}
+
+/* The next of queue q goes into the list. */
+static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
+{
+    const dpar_action *a = &h->in->action[h->first[q]];
+    *dpari_held_given(h, a) &=
+        (uint8_t) ~(unsigned)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    h->first[q] = h->next[h->first[q] - begin];
+    dpari_sink_put(&h->to, a);
+}
+
+/* If the receive of a's stage and micro-batch is held, it and those before it in its queue go. */
+static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
+{
+    int32_t other =
+        forward ? dpari_schedule_before(h->in, a->stage) : dpari_schedule_behind(h->in, a->stage);
+    int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
+    while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
+        dpari_held_pop(h, q, begin);
+    }
+}
+
+/* What must stay before this action goes into the list. */
+static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
+{
+    int32_t i, q = h->one_queue ? 0 : a->peer;
+    for (i = 0; i <= a->joined; i++) {
+        int forward = a[i].kind == DPAR_FORWARD || a[i].kind == DPAR_RECV_F;
+        if (forward || a[i].kind == DPAR_RECV_B || dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_held_need(h, &a[i], forward, begin);
+        }
+    }
+    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel != DPAR_CHANNEL_EDGE) {
+        while (h->first[q] >= 0) {
+            dpari_held_pop(h, q, begin);
+        }
+    }
+}
+
+static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
+{
+    const dpar_schedule *s = h->in;
+    int64_t k, begin = s->begin[r];
+    int32_t i;
+    for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        dpari_held_before(h, a, channel, begin);
+        if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
+            dpari_held_add(h, k, begin);
+            continue;
+        }
+        for (i = 0; i <= a->joined; i++) {
+            dpari_sink_put(&h->to, a + i);
+        }
+    }
+    for (k = begin; k < s->begin[r + 1]; k++) { /* those that nobody needs, in their order */
+        int32_t q = h->one_queue ? 0 : s->action[k].peer;
+        if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
+            dpari_held_pop(h, q, begin);
+        }
+    }
+}
+
+static int64_t dpari_late_longest(const dpar_schedule *s)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    }
+    return most;
+}
+
+static int64_t dpari_late_size(const dpar_schedule *in)
+{
+    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
+    return bytes < 0
+               ? -1
+               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     dpari_lower_align((int64_t)in->stages * in->micros);
+}
+
+static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
+                              void *mem, int64_t bytes, dpar_why *why)
+{
+    dpari_held h;
+    char *work;
+    int32_t r;
+    dpar_status st =
+        dpari_lower_lay(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    h.in = in;
+    h.to.at = out->action;
+    h.to.n = 0;
+    h.first = (int64_t *)(void *)work;
+    h.last = h.first + in->ranks;
+    h.next = h.last + in->ranks;
+    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.one_queue = channel == DPAR_CHANNEL_ANY;
+    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
+    for (r = 0; r < in->ranks; r++) {
+        h.first[r] = -1;
+    }
+    for (r = 0; r < in->ranks; r++) {
+        dpari_late_rank(&h, r, channel);
+        out->begin[r + 1] = h.to.n;
+    }
+    return DPAR_OK;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why)
+{
+    dpar_lowering h;
+    return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
+           : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
+           : h.passes == DPAR_LOWER_LATE_RECV           ? dpari_late_size(in)
+                                              : dpari_lower_size(in, dpari_lower_actions(in, &h));
+}
+
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_lowering h;
+    dpar_schedule got;
+    dpar_status st = dpari_lower_how(&h, in, how, why);
+    if (st == DPAR_OK) {
+        st = h.passes == DPAR_LOWER_MERGE       ? dpari_merge(&got, in, mem, bytes, why)
+             : h.passes == DPAR_LOWER_LATE_RECV ? dpari_late(&got, in, h.channel, mem, bytes, why)
+                                                : dpari_lower_passes(&got, in, &h, mem, bytes, why);
+    }
+    if (st == DPAR_OK) {
+        *out = got;
+    }
+    return st;
+}
+
+/* ==== schedule/check.c ==== */
+
+/* Sets of kinds, a bit each. */
+enum {
+    DPARI_SET_F = 1 << DPAR_FORWARD,
+    DPARI_SET_B = 1 << DPAR_BACKWARD,
+    DPARI_SET_I = 1 << DPAR_INPUT,
+    DPARI_SET_W = 1 << DPAR_WEIGHT,
+    DPARI_SET_SENDS = (1 << DPAR_SEND_F) | (1 << DPAR_SEND_B),
+    DPARI_SET_RECVS = (1 << DPAR_RECV_F) | (1 << DPAR_RECV_B),
+    DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
+    DPARI_SET_SHARDING = (1 << DPAR_UNSHARD) | (1 << DPAR_RESHARD),
+    DPARI_SET_OFFLOADS = (1 << DPAR_OFFLOAD) | (1 << DPAR_RELOAD),
+    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
+    DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
+    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_RECOMPUTE)
+};
+enum {
+    DPARI_STAGE_UNSHARDED = 1,
+    DPARI_STAGE_REDUCED = 2,
+    DPARI_STAGE_TRAINED = 4,
+    DPARI_STAGE_WAITED = 8
+}; /* of a stage */
+enum { DPARI_NO_CHAIN = 65535 };
+
+/* A stage and a micro-batch: the kinds that its rank's list has, and those that a run has done. */
+typedef struct dpari_proof_cell {
+    int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
+    uint16_t seen, done;
+} dpari_proof_cell;
+
+/* A message of a list in its queue. */
+typedef struct dpari_proof_link {
+    int32_t mate;  /* the other end; in a queue, once it went over: the next in `pending` */
+    int32_t next;  /* in the queue; -1: none */
+    int32_t first; /* of the queue: its record stands for the queue */
+    int32_t head;  /* of the first: the first that has not gone over; -1: none. EAGER, on the
+                      receiver's side: messages in the buffer */
+} dpari_proof_link;
+
+typedef struct dpari_proof_lane {
+    int32_t at, end; /* of a rank: the next action, and behind the last */
+    int32_t queued;  /* is it in `ready`? */
+} dpari_proof_lane;
+
+typedef struct dpari_proof {
+    const dpar_schedule *s;
+    dpar_why *why;
+    dpari_proof_link *link; /* [actions]; NULL: messages wait for nothing */
+    dpari_proof_cell *cell; /* [chain][micros] */
+    dpari_proof_lane *lane; /* [ranks] */
+    int32_t *ready;         /* [ranks] that may go on */
+    int32_t *key;           /* [2 ranks] a counter or queue for each other rank */
+    uint16_t *chain;        /* [micros] */
+    uint8_t *stage;         /* [stages] */
+    uint32_t kinds;         /* that there are */
+    int32_t transport, room, ready_count;
+    int32_t pending; /* a message gone over whose successor may go now; -1: none */
+    int64_t left;    /* sends that did not go over */
+} dpari_proof;
+
+/* ---- sentences ------------------------------------------------------------------------------ */
+
+static void dpari_proof_put(const dpar_action *a, dpar_text *t)
+{
+    dpar_action one = *a;
+    one.joined = 0; /* what follows it may not exist */
+    dpar_action_write(&one, t);
+}
+
+/* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
+static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
+                              const dpar_action *a, const dpar_action *b)
+{
+    for (; *form != 0; form++) {
+        if (*form == '#') {
+            dpari_text_int(t, m);
+            m = n;
+        } else if (*form == '@') {
+            dpari_proof_put(a, t);
+            a = b;
+        } else {
+            dpari_text_char(t, *form);
+        }
+    }
+}
+
+static dpar_status dpari_proof_say(const dpari_proof *w, const char *form, int64_t m, int64_t n,
+                                   const dpar_action *a, const dpar_action *b)
+{
+    dpar_text t;
+    if (w->why != NULL) {
+        dpar_text_init(&t, w->why->text, sizeof(w->why->text));
+        dpari_proof_words(&t, form, m, n, a, b);
+    }
+    return DPAR_E_ARG;
+}
+
+static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
+{
+    dpar_action a;
+    dpari_zero(&a, sizeof(a));
+    a.kind = (uint8_t)kind;
+    a.stage = (uint16_t)stage;
+    a.micro = (uint16_t)micro;
+    return a;
+}
+
+/* The first kind of a set. */
+static int32_t dpari_proof_kind(uint32_t set)
+{
+    int32_t kind = 0;
+    while (kind + 1 < DPAR_ACTION_KINDS && (set >> kind & 1) == 0) {
+        kind++;
+    }
+    return kind;
+}
+
+/* ---- shape and memory ----------------------------------------------------------------------- */
+
+static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
+{
+    int32_t r;
+    if (s->begin[0] != 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank 0 begins at action #, not 0", s->begin[0], 0, 0, 0);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # begins at action # and ends at #", r,
+                             s->begin[r], s->begin[r + 1], 0);
+        }
+    }
+    return s->begin[s->ranks] < INT32_MAX
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "# actions: at most 2147483646 can be checked",
+                           s->begin[s->ranks], 0, 0, 0);
+}
+
+static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
+{
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
+                         s->stages, 0, 0);
+    }
+    if (s->chain < 1 || s->stages % s->chain != 0) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
+                         s->stages, 0, 0);
+    }
+    if (s->micros < 1 || s->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
+    }
+    if (s->slices < 1 || s->micros % s->slices != 0) {
+        return dpari_say(DPAR_E_ARG, why, "slices of # do not divide # micro-batches", s->slices,
+                         s->micros, 0, 0);
+    }
+    return dpari_proof_begins(s, why);
+}
+
+/* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
+static int64_t dpari_proof_cells(const dpar_schedule *s)
+{
+    int64_t cells = (int64_t)s->chain * s->micros;
+    return cells <= s->begin[s->ranks] ? cells : 0;
+}
+
+static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+{
+    if (dpari_proof_shape(s, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+           ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
+}
+
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
+{
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
+}
+
+/* The schedule has a shape and mem the room. All zero. */
+static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
+                            dpar_why *why)
+{
+    int64_t cells = dpari_proof_cells(s), links = run ? s->begin[s->ranks] : 0;
+    int32_t r;
+    dpari_zero(w, sizeof(*w));
+    dpari_zero(mem, (size_t)dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0));
+    w->s = s;
+    w->why = why;
+    w->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
+    w->lane = (dpari_proof_lane *)(void *)(w->cell + cells);
+    w->ready = (int32_t *)(void *)(w->lane + s->ranks);
+    w->key = w->ready + s->ranks;
+    w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
+    w->stage = (uint8_t *)(void *)(w->chain + s->micros);
+    w->link = run ? (dpari_proof_link *)mem : NULL;
+    w->pending = -1;
+    for (r = 0; r < s->micros; r++) {
+        w->chain[r] = DPARI_NO_CHAIN;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        w->lane[r].at = (int32_t)s->begin[r];
+        w->lane[r].end = (int32_t)s->begin[r + 1];
+    }
+}
+
+/* ---- what the rules speak of ---------------------------------------------------------------- */
+
+static dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
+{
+    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
+}
+
+static int dpari_proof_is(int32_t kind, uint32_t set)
+{
+    return (set >> kind & 1) != 0;
+}
+
+/* 0 with the forward, 1 with the backward. */
+static int dpari_proof_way(int32_t kind)
+{
+    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+}
+
+static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
+{
+    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro);
+}
+
+/* ---- each action alone ---------------------------------------------------------------------- */
+
+/* Which kinds there are. */
+static dpar_status dpari_proof_kinds(dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    int32_t r;
+    int64_t i;
+    for (r = 0; r < s->ranks; r++) {
+        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            if (s->action[i].kind >= DPAR_ACTION_KINDS) {
+                return dpari_say(DPAR_E_ARG, w->why,
+                                 "rank #: action # of its list has kind #: 0 to #", r,
+                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_KINDS - 1);
+            }
+            w->kinds |= 1u << s->action[i].kind;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
+                                      int last)
+{
+    if (a->joined != 1 || a->kind != DPAR_FORWARD || last || a[1].joined ||
+        !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
+        return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
+                               0, a, NULL);
+    }
+    if (a[1].stage == a->stage && a[1].micro == a->micro) {
+        return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
+    if (there < 0) {
+        return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
+    }
+    if (w->s->rank_of[there] == r) {
+        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
+    }
+    if (a->peer != w->s->rank_of[there]) {
+        return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
+                               a->peer, a, NULL);
+    }
+    return DPAR_OK;
+}
+
+/* Every number in range and at home; after this an action can be looked up. */
+static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    const dpar_schedule *s = w->s;
+    int32_t chain = a->stage / s->chain;
+    if (a->stage >= s->stages) {
+        return dpari_proof_say(w, "rank #: @, but there are # stages", r, s->stages, a, NULL);
+    }
+    if (s->rank_of[a->stage] != r) {
+        return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
+                               a, NULL);
+    }
+    if (!dpari_action_has_micro(a->kind)) {
+        return DPAR_OK;
+    }
+    if (a->micro >= s->micros) {
+        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micros, a,
+                               NULL);
+    }
+    if (w->chain[a->micro] != DPARI_NO_CHAIN && w->chain[a->micro] != chain) {
+        return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
+                               w->chain[a->micro] * (int64_t)s->chain, a, NULL);
+    }
+    w->chain[a->micro] = (uint16_t)chain;
+    return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
+}
+
+/* ---- order in a rank ------------------------------------------------------------------------ */
+
+/* What of the same stage and micro-batch cannot come before a kind. */
+static uint32_t dpari_proof_later(int32_t kind)
+{
+    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_RECOMPUTE;
+    switch (kind) {
+    case DPAR_RECV_F: return DPARI_SET_F;
+    case DPAR_FORWARD:
+        return (1u << DPAR_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
+    case DPAR_OFFLOAD: return (1u << DPAR_RELOAD) | recompute | backward;
+    case DPAR_RELOAD: return recompute | backward;
+    case DPAR_RECOMPUTE:
+    case DPAR_RECV_B: return backward;
+    case DPAR_BACKWARD: return 1u << DPAR_SEND_B;
+    case DPAR_INPUT: return (1u << DPAR_SEND_B) | DPARI_SET_W;
+    default: return 0;
+    }
+}
+
+/* Is one of `set` of this stage and micro-batch in front of a, which it needs? */
+static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
+                                     uint32_t set, int32_t stage, int32_t micro)
+{
+    uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
+    dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
+    return seen == 0
+               ? DPAR_OK
+               : dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+}
+
+/* The neighbour on the same rank and the next slice, of F, B and I. */
+static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
+    dpar_status st = DPAR_OK;
+    if (there >= 0 && w->s->rank_of[there] == r) {
+        st = dpari_proof_after(w, r, a, set, there, a->micro);
+    }
+    if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
+        st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
+    }
+    return st;
+}
+
+static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
+    dpar_status st;
+    if (dpari_proof_is(a->kind, cell->seen)) {
+        return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
+    }
+    twin = a->kind == DPAR_BACKWARD         ? split & cell->seen
+           : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
+                                            : 0;
+    if (twin != 0) {
+        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro);
+        return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
+    }
+    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro);
+    if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
+        st = dpari_proof_local(w, r, a);
+    }
+    cell->seen = (uint16_t)(cell->seen | 1u << a->kind);
+    return st;
+}
+
+/* Sharding and reduction. */
+static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    uint8_t *state = &w->stage[a->stage];
+    int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
+    if (a->kind == DPAR_UNSHARD && unsharded) {
+        return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
+    }
+    if (!unsharded && (a->kind == DPAR_RESHARD || (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) &&
+                                                   (w->kinds & DPARI_SET_SHARDING) != 0))) {
+        return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
+    }
+    if ((*state & DPARI_STAGE_REDUCED) != 0 &&
+        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
+        return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
+    }
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
+            return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
+                                   NULL);
+        }
+        *state |= DPARI_STAGE_WAITED;
+    } else if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+        *state ^= DPARI_STAGE_UNSHARDED;
+    } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
+        *state |= DPARI_STAGE_TRAINED;
+    } else if (a->kind == DPAR_REDUCE_GRAD) {
+        *state |= DPARI_STAGE_REDUCED;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    for (i = s->begin[r]; i < s->begin[r + 1] && st == DPAR_OK; i++) {
+        const dpar_action *a = &s->action[i];
+        if (a->joined) {
+            st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
+        }
+        if (st == DPAR_OK && a->kind != DPAR_IDLE) {
+            st = dpari_proof_ids(w, r, a);
+            if (st == DPAR_OK) {
+                st = dpari_proof_state(w, r, a);
+            }
+            if (st == DPAR_OK && dpari_action_has_micro(a->kind)) {
+                st = dpari_proof_order(w, r, a);
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- nothing missing, nothing too much ------------------------------------------------------- */
+
+/* The kinds that a stage must have for a micro-batch; of B, I and W those that fit what it has. */
+static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
+{
+    uint32_t set = DPARI_SET_F;
+    int32_t kind;
+    if ((seen >> DPAR_RELOAD & 1) != 0) {
+        set |= 1u << DPAR_OFFLOAD;
+    }
+    if ((w->kinds & DPARI_SET_TRAINING) != 0) {
+        set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
+        set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
+    }
+    for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+        int32_t there = dpar_schedule_partner(w->s, kind, stage);
+        if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
+            (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
+            set |= 1u << kind;
+        }
+    }
+    return set;
+}
+
+static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int32_t micro)
+{
+    uint32_t seen = dpari_proof_at(w, stage, micro)->seen;
+    uint32_t set = dpari_proof_expected(w, stage, seen), extra = seen & ~set & DPARI_SET_MESSAGES;
+    dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
+    if ((set & ~seen) != 0) {
+        a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
+        return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
+    }
+    return extra == 0 ? DPAR_OK
+                      : dpari_proof_say(w, "rank #: @, but there is no backward",
+                                        w->s->rank_of[stage], 0, &a, NULL);
+}
+
+static dpar_status dpari_proof_micros(const dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = DPAR_OK;
+    int32_t m, k;
+    for (m = 0; m < s->micros; m++) {
+        if (w->chain[m] == DPARI_NO_CHAIN) {
+            return dpari_say(DPAR_E_ARG, w->why, "micro-batch # of # is nowhere", m, s->micros, 0,
+                             0);
+        }
+        if (w->chain[m] != w->chain[m - m % s->slices]) {
+            return dpari_say(DPAR_E_ARG, w->why,
+                             "# and # are slices of one micro-batch, but in two chains",
+                             m - m % s->slices, m, 0, 0);
+        }
+    }
+    for (k = 0; k < s->chain && st == DPAR_OK; k++) {
+        for (m = 0; m < s->micros && st == DPAR_OK; m++) {
+            st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_proof_stages(const dpari_proof *w)
+{
+    const int reduces = dpari_proof_is(DPAR_REDUCE_GRAD, w->kinds);
+    int32_t k;
+    if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
+        return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
+    }
+    for (k = 0; k < w->s->stages; k++) {
+        if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
+            return dpari_say(DPAR_E_ARG, w->why, "rank #: after the last #UNSHARD no #RESHARD",
+                             w->s->rank_of[k], k, k, 0);
+        }
+        if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
+            (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
+            return dpari_say(DPAR_E_ARG, w->why, "rank #: #REDUCE_GRAD is missing",
+                             w->s->rank_of[k], k, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- order of a channel --------------------------------------------------------------------- */
+
+/* Counters of the channels of one rank, back to none; O(its actions), whatever the ranks. */
+static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
+            w->key[2 * w->s->action[i].peer] = value;
+            w->key[2 * w->s->action[i].peer + 1] = value;
+        }
+    }
+}
+
+static void dpari_proof_number(const dpari_proof *w, int32_t r)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
+            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] =
+                w->key[2 * a->peer]++;
+        }
+    }
+    dpari_proof_forget(w, r, 0);
+}
+
+/* The n-th send of rank q to rank r. */
+static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
+{
+    int64_t i = w->s->begin[q];
+    for (;; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_SENDS) && a->peer == r && n-- == 0) {
+            return a;
+        }
+    }
+}
+
+static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
+            int32_t n = w->key[2 * a->peer]++;
+            if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
+                return dpari_proof_say(w,
+                                       "rank #: @ comes where rank # sends @: without tags (NCCL) "
+                                       "it takes the other's data",
+                                       r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
+            }
+        }
+    }
+    dpari_proof_forget(w, r, 0);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_channels(const dpari_proof *w)
+{
+    dpar_status st = DPAR_OK;
+    int32_t r;
+    for (r = 0; r < w->s->ranks; r++) {
+        dpari_proof_number(w, r);
+    }
+    for (r = 0; r < w->s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_channel(w, r);
+    }
+    return st;
+}
+
+/* ---- the run: ranks go on until each waits for another -------------------------------------- */
+
+static int dpari_proof_queues(const dpari_proof *w)
+{
+    return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
+           w->transport <= DPAR_TRANSPORT_EDGE;
+}
+
+static void dpari_proof_wake(dpari_proof *w, int32_t r)
+{
+    if (!w->lane[r].queued) {
+        w->lane[r].queued = 1;
+        w->ready[w->ready_count++] = r;
+    }
+}
+
+static int dpari_proof_done(const dpari_proof *w, int64_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro)->done);
+}
+
+static void dpari_proof_do(dpari_proof *w, int64_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    if (dpari_action_has_micro(a->kind)) {
+        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+        cell->done = (uint16_t)(cell->done | 1u << a->kind);
+        w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    }
+}
+
+/* The stage on another rank that a computation has its data from; -1: none. */
+static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
+{
+    int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
+                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
+                       ? dpari_schedule_behind(s, a->stage)
+                       : -1;
+    return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
+}
+
+static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
+{
+    int32_t from = dpari_proof_source(w->s, a);
+    int forward = a->kind == DPAR_FORWARD;
+    if (from < 0) {
+        return 0;
+    }
+    if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
+        return !dpari_proof_is(forward ? DPAR_RECV_F : DPAR_RECV_B,
+                               dpari_proof_at(w, a->stage, a->micro)->done);
+    }
+    return (dpari_proof_at(w, from, a->micro)->done &
+            (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
+}
+
+static int dpari_proof_compute(dpari_proof *w, int32_t r)
+{
+    const dpar_action *a = &w->s->action[w->lane[r].at];
+    int k, count = 1 + a->joined;
+    for (k = 0; k < count; k++) {
+        if (dpari_proof_waits(w, a + k)) {
+            return 0;
+        }
+    }
+    for (k = 0; k < count; k++) {
+        int32_t there = dpar_schedule_partner(w->s, a[k].kind, a[k].stage);
+        dpari_proof_do(w, w->lane[r].at + k);
+        if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(w, w->s->rank_of[there]);
+        }
+    }
+    w->lane[r].at += count;
+    return 1;
+}
+
+/* Sends wait for nothing, receives for their send. */
+static int dpari_proof_free(dpari_proof *w, int32_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    if (dpari_proof_is(a->kind, DPARI_SET_RECVS) &&
+        !dpari_proof_is(a->kind - 1 /* its send */, dpari_proof_mate_cell(w, a)->done)) {
+        return 0;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_wake(w, a->peer);
+    return 1;
+}
+
+static int dpari_proof_meet(dpari_proof *w, int32_t i)
+{
+    int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
+    if (w->lane[q].at != mate) {
+        return 0;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_do(w, mate);
+    w->lane[q].at++;
+    dpari_proof_wake(w, q);
+    return 1;
+}
+
+static int dpari_proof_buffer(dpari_proof *w, int32_t i)
+{
+    const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
+    const int32_t send = sends ? i : w->link[i].mate;
+    dpari_proof_link *queue = &w->link[w->link[send].first];
+    int32_t *held = &w->link[queue->mate].head;
+    if (sends ? *held >= w->room : queue->head != send || !dpari_proof_done(w, send)) {
+        return 0;
+    }
+    *held += sends ? 1 : -1;
+    if (!sends) {
+        queue->head = w->link[send].next;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_wake(w, w->s->action[i].peer);
+    return 1;
+}
+
+static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
+{
+    return w->link[w->link[i].first].head;
+}
+
+/* A posted message goes over if it and its other end are both posted and first. */
+static void dpari_proof_go(dpari_proof *w, int32_t i)
+{
+    const dpar_action *list = w->s->action;
+    int32_t j = w->link[i].mate, end[2], k;
+    if (dpari_proof_head(w, i) != i || dpari_proof_head(w, j) != j ||
+        i >= w->lane[list[j].peer].at || j >= w->lane[list[i].peer].at) {
+        return;
+    }
+    end[0] = i;
+    end[1] = j;
+    for (k = 0; k < 2; k++) {
+        dpari_proof_link *l = &w->link[end[k]];
+        dpari_proof_do(w, end[k]);
+        if (dpari_proof_is(list[end[k]].kind, DPARI_SET_RECVS)) {
+            dpari_proof_wake(w, list[end[1 - k]].peer);
+        }
+        w->link[l->first].head = l->next;
+        l->mate = w->pending;
+        w->pending = end[k];
+    }
+}
+
+static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
+{
+    w->lane[r].at++;
+    dpari_proof_go(w, i);
+    while (w->pending >= 0) {
+        const dpari_proof_link *l = &w->link[w->pending];
+        w->pending = l->mate;
+        if (l->next >= 0 && dpari_proof_head(w, l->next) == l->next) {
+            dpari_proof_go(w, l->next);
+        }
+    }
+    return 1;
+}
+
+/* Does the rank's next action, if nothing holds it up. */
+static int dpari_proof_step(dpari_proof *w, int32_t r)
+{
+    int32_t i = w->lane[r].at;
+    int went;
+    if (!dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
+        return dpari_proof_compute(w, r);
+    }
+    if (dpari_proof_queues(w)) {
+        return dpari_proof_post(w, r, i);
+    }
+    went = w->link == NULL                           ? dpari_proof_free(w, i)
+           : w->transport == DPAR_TRANSPORT_BLOCKING ? dpari_proof_meet(w, i)
+                                                     : dpari_proof_buffer(w, i);
+    w->lane[r].at += went;
+    return went;
+}
+
+/* ---- stuck: who waits for whom -------------------------------------------------------------- */
+
+/* Where a rank stands: the index of an action; -1 when it is through. */
+static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
+{
+    int32_t i = w->lane[r].at;
+    const dpar_action *a = &w->s->action[i];
+    if (i < w->lane[r].end) {
+        int32_t from;
+        int way;
+        a += a->joined && !dpari_proof_waits(w, a);
+        if (!dpari_proof_queues(w)) {
+            return (int32_t)(a - w->s->action);
+        }
+        from = dpari_proof_source(w->s, a);
+        way = a->kind != DPAR_FORWARD;
+        return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
+    }
+    for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
+        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* One rank waits for `needs`, which the other has after `other`. */
+typedef struct dpari_proof_wait {
+    int32_t rank, at, other_rank, other;
+    dpar_action needs;
+} dpari_proof_wait;
+
+static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *a = &w->s->action[k->at];
+    int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
+    int32_t from =
+        message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
+    uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
+    int32_t kind = message                   ? a->kind - 1
+                   : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD
+                                             : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    k->needs = dpari_proof_action(kind, from, a->micro);
+    k->other_rank = w->s->rank_of[from];
+    k->other = dpari_proof_stuck(w, k->other_rank);
+}
+
+static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *a = &w->s->action[k->at];
+    int32_t mate = w->link[k->at].mate;
+    k->other_rank = a->peer;
+    if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
+        mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
+    } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
+        mate = w->link[dpari_proof_head(w, mate)].mate; /* another is in front of it */
+        k->other_rank = k->rank;
+    }
+    k->needs = w->s->action[mate];
+    k->other = dpari_proof_queues(w) && mate < w->lane[k->other_rank].at
+                   ? dpari_proof_head(w, mate)
+                   : dpari_proof_stuck(w, k->other_rank);
+}
+
+static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
+{
+    if (w->link == NULL) {
+        dpari_proof_wait_data(w, k);
+    } else {
+        dpari_proof_wait_message(w, k);
+    }
+}
+
+static void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+{
+    k->rank = k->other_rank;
+    k->at = k->other;
+    dpari_proof_blocker(w, k);
+}
+
+/* From a stuck rank to the circle that it waits for: to the one in it with the least index. */
+static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
+{
+    dpari_proof_wait fast = *k, least;
+    do {
+        dpari_proof_follow(w, k);
+        dpari_proof_follow(w, &fast);
+        dpari_proof_follow(w, &fast);
+    } while (fast.at != k->at);
+    least = *k;
+    do {
+        dpari_proof_follow(w, k);
+        least = k->at < least.at ? *k : least;
+    } while (k->at != fast.at);
+    *k = least;
+}
+
+static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
+{
+    return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
+}
+
+static const char *dpari_transport_name(int32_t transport)
+{
+    switch (transport) { /* no table: its pointers would be data to relocate */
+    case DPAR_TRANSPORT_BLOCKING: return "blocking";
+    case DPAR_TRANSPORT_RANK: return "rank";
+    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_PAIR: return "pair";
+    case DPAR_TRANSPORT_EDGE: return "edge";
+    default: return "eager";
+    }
+}
+
+/* Two of the circle: more would not fit where numbers are long. */
+static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *list = w->s->action;
+    int32_t start = k->at, count = 0;
+    dpar_text t;
+    dpar_text_init(&t, w->why->text, sizeof(w->why->text));
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "" : ": ");
+    do {
+        if (count++ < 2) {
+            dpar_text_put(&t, count > 1 ? "; " : "");
+            dpari_proof_words(&t, "rank # at @ waits for ", k->rank, 0, &list[k->at], NULL);
+            if (dpari_proof_same(&list[k->other], &k->needs)) {
+                dpari_proof_words(&t, "@ of rank #", k->other_rank, 0, &k->needs, NULL);
+            } else {
+                dpari_proof_words(&t, "@ that rank # has after @", k->other_rank, 0, &k->needs,
+                                  &list[k->other]);
+            }
+        }
+        dpari_proof_follow(w, k);
+    } while (k->at != start);
+    if (count > 2) {
+        dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
+    }
+}
+
+/* Runs all ranks as far as they come. */
+static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+{
+    int32_t r, through = 0;
+    dpari_proof_wait k;
+    for (r = w->s->ranks - 1; r >= 0; r--) {
+        dpari_proof_wake(w, r);
+    }
+    while (w->ready_count > 0) {
+        r = w->ready[--w->ready_count];
+        w->lane[r].queued = 0;
+        while (w->lane[r].at < w->lane[r].end && dpari_proof_step(w, r)) {
+        }
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        through += w->lane[r].at == w->lane[r].end;
+    }
+    if (through == w->s->ranks && (w->left == 0 || !dpari_proof_queues(w))) {
+        return DPAR_OK;
+    }
+    for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
+        stuck[r] = dpari_proof_stuck(w, r);
+    }
+    k.rank = 0;
+    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+        k.rank++;
+    }
+    if (w->why != NULL) {
+        dpari_proof_blocker(w, &k);
+        dpari_proof_circle(w, &k);
+        dpari_proof_say_circle(w, &k);
+    }
+    return DPAR_E_STUCK;
+}
+
+/* ---- the check as a whole ------------------------------------------------------------------- */
+
+static dpar_status dpari_proof_lists(dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = dpari_proof_kinds(w);
+    int32_t r;
+    for (r = 0; r < s->stages && st == DPAR_OK; r++) {
+        if (s->rank_of[r] >= s->ranks) {
+            st = dpari_say(DPAR_E_ARG, w->why, "stage # is on rank # of #", r, s->rank_of[r],
+                           s->ranks, 0);
+        }
+    }
+    for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_list(w, r);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_proof_micros(w);
+    }
+    return st == DPAR_OK ? dpari_proof_stages(w) : st;
+}
+
+/* Apart, as the transport's: neither frame stands below the other. */
+DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags, void *mem,
+                                          dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st;
+    dpari_proof_lay(&w, s, 0, mem, why);
+    st = dpari_proof_lists(&w);
+    if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
+        st = dpari_say(DPAR_E_ARG, why, "there is no backward", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
+        st = dpari_proof_channels(&w);
+    }
+    return st == DPAR_OK ? dpari_proof_run(&w, NULL) : st;
+}
+
+/* ---- transports ----------------------------------------------------------------------------- */
+
+/* Which queue of its rank a message is in. */
+static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
+{
+    switch (w->transport) {
+    case DPAR_TRANSPORT_DIR: return dpari_proof_way(a->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
+    case DPAR_TRANSPORT_EDGE:
+    case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    default: return 0;
+    }
+}
+
+/* The queues of a rank, and where its sends are. Keys are -1 before and after. */
+static void dpari_proof_queue(dpari_proof *w, int32_t r)
+{
+    int32_t i, end = (int32_t)w->s->begin[r + 1];
+    for (i = (int32_t)w->s->begin[r]; i < end; i++) {
+        const dpar_action *a = &w->s->action[i];
+        int32_t sends = dpari_proof_is(a->kind, DPARI_SET_SENDS), *last;
+        if (!dpari_proof_is(a->kind, DPARI_SET_MESSAGES)) {
+            continue;
+        }
+        last = &w->key[dpari_proof_key(w, a)];
+        w->link[i].next = -1;
+        w->link[i].first = *last < 0 ? i : w->link[*last].first;
+        w->link[i].head = w->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
+        if (*last >= 0) {
+            w->link[*last].next = i;
+        }
+        *last = i;
+        if (sends) {
+            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
+            w->left++;
+        }
+    }
+    w->key[0] = w->key[1] = -1;
+    dpari_proof_forget(w, r, -1);
+}
+
+static void dpari_proof_connect(dpari_proof *w)
+{
+    int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
+    for (r = 0; r < 2 * w->s->ranks; r++) {
+        w->key[r] = -1;
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        dpari_proof_queue(w, r);
+    }
+    for (i = 0; i < count; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
+            int32_t send = dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)];
+            w->link[i].mate = send;
+            w->link[send].mate = i;
+        }
+    }
+}
+
+/* Without messages nothing may go from rank to rank. */
+static dpar_status dpari_proof_lowered(const dpari_proof *w)
+{
+    int32_t k;
+    for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
+        int32_t next = dpari_schedule_behind(w->s, k);
+        if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
+            return dpari_say(DPAR_E_ARG, w->why,
+                             "stage # on rank # feeds stage # on rank #, but there are no messages",
+                             k, w->s->rank_of[k], next, w->s->rank_of[next]);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar_checking *how,
+                                              void *mem, dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st;
+    dpari_proof_lay(&w, s, 1, mem, why);
+    (void)dpari_proof_kinds(&w);
+    st = dpari_proof_lowered(&w);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    w.transport = how->transport;
+    w.room = how->room;
+    dpari_proof_connect(&w);
+    return dpari_proof_run(&w, how->stuck);
+}
+
+/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
+                                          int64_t bytes, dpar_why *why)
+{
+    dpar_status st;
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
+                         DPAR_TRANSPORTS - 1, 0, 0);
+    }
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
+                         0, 0);
+    }
+    st = dpari_proof_shape(s, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_proof_cells(s) == 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
+                         s->micros, s->begin[s->ranks], 0);
+    }
+    if (bytes < dpar_schedule_check_bytes(s, how)) {
+        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
+{
+    const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
+    dpar_status st = dpari_proof_asked(s, how, bytes, why);
+    if (st == DPAR_OK) {
+        st = dpari_proof_rules(s,
+                               run           ? how->flags | DPAR_CHECK_TAGGED
+                               : how != NULL ? how->flags
+                                             : 0,
+                               mem, why);
+    }
+    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
+}
+
+/* ==== schedule/steps.c ==== */
+
+/* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
+typedef struct dpari_slots_cell {
+    uint16_t receive[2], send[2], activation, weight;
+} dpari_slots_cell;
+
+/* The slots of a rank and kind. The last that became free is the first to be taken. */
+typedef struct dpari_slots_pool {
+    uint16_t *free;
+    int32_t free_count, count;
+    int full;
+} dpari_slots_pool;
+
+typedef struct dpari_slots {
+    const dpar_schedule *s;
+    dpari_slots_cell *cell;
+    dpari_slots_pool receive, activation, send, weight;
+    int messages;      /* are there any? */
+    int32_t in_flight; /* sends that stay */
+    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+} dpari_slots;
+
+static uint16_t dpari_slots_take(dpari_slots_pool *p)
+{
+    if (p->free_count > 0) {
+        return p->free[--p->free_count];
+    }
+    if (p->count == DPAR_NO_SLOT) {
+        p->full = 1;
+        return DPAR_NO_SLOT;
+    }
+    return (uint16_t)p->count++;
+}
+
+static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
+{
+    if (slot != DPAR_NO_SLOT) {
+        p->free[p->free_count++] = slot;
+    }
+}
+
+static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
+{
+    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micros + a->micro];
+}
+
+/* A pool's free list: a rank has no more slots than actions. */
+static int64_t dpari_slots_room(const dpar_schedule *s)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    }
+    return dpari_least(most, DPAR_NO_SLOT);
+}
+
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
+{
+    int64_t check = dpar_schedule_check_bytes(s, NULL), cells;
+    if (check < 0) {
+        return -1;
+    }
+    cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
+    return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
+}
+
+static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
+{
+    int64_t i;
+    dpari_zero(w, sizeof(*w));
+    w->s = s;
+    w->cell = (dpari_slots_cell *)mem;
+    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micros);
+    w->activation.free = w->receive.free + dpari_slots_room(s);
+    w->send.free = w->activation.free + dpari_slots_room(s);
+    w->weight.free = w->send.free + dpari_slots_room(s);
+    w->in_flight = in_flight;
+    for (i = 0; i < s->begin[s->ranks]; i++) {
+        int kind = s->action[i].kind;
+        w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    }
+}
+
+/* A send was posted: the one `in_flight` in front of it is over. */
+static void dpari_slots_sent(dpari_slots *w)
+{
+    const dpar_action *a;
+    if (++w->sends <= w->in_flight) {
+        return;
+    }
+    do {
+        a = &w->s->action[w->at++];
+    } while (a->kind != DPAR_SEND_F && a->kind != DPAR_SEND_B);
+    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_SEND_B]);
+}
+
+/* F, B, I: what comes in, what goes out. */
+static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    int way = a->kind != DPAR_FORWARD;
+    int32_t across =
+        way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
+    out->receive = cell->receive[way];
+    dpari_slots_free(&w->receive, out->receive);
+    if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
+        out->send = cell->send[way] = dpari_slots_take(&w->send);
+    }
+}
+
+static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
+        out->receive = cell->receive[a->kind == DPAR_RECV_B] = dpari_slots_take(&w->receive);
+    } else {
+        out->send = cell->send[a->kind == DPAR_SEND_B];
+        dpari_slots_sent(w);
+    }
+}
+
+static void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
+    const int frees = a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
+    if (a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B) {
+        dpari_slots_message(w, a, out);
+        return;
+    }
+    if (takes) {
+        cell->activation = dpari_slots_take(&w->activation);
+    }
+    out->activation = cell->activation;
+    if (frees) {
+        dpari_slots_free(&w->activation, cell->activation);
+    }
+    if (a->kind == DPAR_INPUT) {
+        cell->weight = dpari_slots_take(&w->weight);
+    }
+    if (a->kind == DPAR_INPUT || a->kind == DPAR_WEIGHT) {
+        out->weight = cell->weight;
+    }
+    if (a->kind == DPAR_WEIGHT) {
+        dpari_slots_free(&w->weight, cell->weight);
+    }
+    if (a->kind == DPAR_FORWARD || a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+        dpari_slots_pass(w, a, out);
+    }
+}
+
+static void dpari_slots_restart(dpari_slots_pool *p)
+{
+    p->free_count = p->count = 0;
+}
+
+/* The list of rank r. slots: NULL, or all of the schedule. */
+static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_slot_counts *count)
+{
+    int64_t i;
+    dpari_slots_restart(&w->receive);
+    dpari_slots_restart(&w->activation);
+    dpari_slots_restart(&w->send);
+    dpari_slots_restart(&w->weight);
+    w->sends = 0;
+    w->at = w->s->begin[r];
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        dpar_slots out;
+        out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
+        if (dpari_action_has_micro(w->s->action[i].kind)) {
+            dpari_slots_action(w, &w->s->action[i], &out);
+        }
+        if (slots != NULL) {
+            slots[i] = out;
+        }
+    }
+    count->receive = w->receive.count;
+    count->activation = w->activation.count;
+    count->send = w->send.count;
+    count->weight = w->weight.count;
+}
+
+/* All ranks, from the start. */
+static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_counts *counts)
+{
+    int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
+    int32_t r;
+    for (i = 0; i < cells; i++) {
+        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_NO_SLOT; /* messages may lack */
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        dpar_slot_counts count;
+        dpari_slots_rank(w, r, slots, &count);
+        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+            return r;
+        }
+        if (counts != NULL) {
+            counts[r] = count;
+        }
+    }
+    return -1;
+}
+
+/* Apart, so that its frame does not stand below the check. */
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_slotting *how,
+                                           void *mem, dpar_why *why)
+{
+    dpari_slots w;
+    int32_t full;
+    dpari_slots_lay(&w, s, how->in_flight, mem);
+    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    if (full >= 0) {
+        return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
+                         0, 0);
+    }
+    (void)dpari_slots_walk(&w, how->slots, how->counts);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
+                                         void *mem, int64_t bytes, dpar_why *why)
+{
+    dpar_checking tagged;
+    dpar_status st;
+    if (how->in_flight < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
+    }
+    if (bytes < dpar_schedule_slots_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+    }
+    dpari_zero(&tagged, sizeof(tagged));
+    tagged.flags = DPAR_CHECK_TAGGED;
+    st = dpar_schedule_check(s, &tagged, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
+}
+
+/* ---- the step machine ------------------------------------------------------------------------ */
+
+DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
+{
+    const dpar_action *list = steps->schedule->action;
+    dpar_slots none;
+    int k, count;
+    while (steps->at < steps->end && list[steps->at].kind == DPAR_IDLE) {
+        steps->at++;
+    }
+    if (steps->at >= steps->end) {
+        return 0;
+    }
+    none.receive = none.activation = none.send = none.weight = DPAR_NO_SLOT;
+    count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
+    task->index = steps->at;
+    for (k = 0; k < count; k++) {
+        task->action[k] = list[steps->at + k];
+        task->slots[k] = steps->slots != NULL ? steps->slots[steps->at + k] : none;
+    }
+    steps->at += count;
+    return count;
+}
+
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                              int32_t rank, dpar_task *task)
+{
+    const int inside = rank >= 0 && rank < s->ranks;
+    steps->schedule = s;
+    steps->slots = slots;
+    steps->at = inside ? s->begin[rank] : 0;
+    steps->end = inside ? s->begin[rank + 1] : 0;
+    return dpar_steps_next(steps, task);
+}
+
+/* ==== schedule/simulate.c ==== */
+
+/* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
+ * the first three add 0 for what goes forward, 1 for what goes backward. */
+enum {
+    DPARI_AT_WORK = 0,
+    DPARI_AT_SEND = 2,
+    DPARI_AT_RECV = 4,
+    DPARI_AT_WEIGHT = 6,
+    DPARI_AT_ROWS
+};
+
+/* A stage, with what the loop needs at hand. Two sides: 0 the stage before it, 1 the one behind:
+ * forward work takes its input from side 0 and hands its output to side 1, backward work the other
+ * way round. */
+typedef struct dpari_sim_stage {
+    int64_t cost[DPAR_ACTION_KINDS];
+    int64_t overlap;          /* of a joined pair; 0: the sum of both */
+    int64_t hold[3];          /* bytes that F, I and W add */
+    int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
+    int64_t come[2];          /* from the moment that the table names to the input's arrival */
+    int64_t look[2];          /* place in the table of what brings the input from that side */
+    int32_t stage_at[2];      /* the stage on that side, -1: none */
+    int32_t rank_at[2];       /* its rank when that is another, else -1 */
+    int32_t link[2];          /* the wire to that side, when wires are shared */
+} dpari_sim_stage;
+
+typedef struct dpari_sim_rank {
+    int64_t at, end;                   /* next action, and behind the last */
+    int64_t free;                      /* when all before it are done */
+    int64_t waits;                     /* 1 + the action that it waits for, 0: none */
+    int64_t dependency, communication; /* idle since the last work */
+    int64_t held;                      /* bytes */
+    int64_t live;                      /* activations */
+    dpar_rank_timing out;
+} dpari_sim_rank;
+
+/* It stands at the start of the working memory, and the arrays behind it. */
+typedef struct dpari_sim {
+    dpar_schedule s;
+    dpari_sim_stage *stage;
+    dpari_sim_rank *rank;
+    int64_t *end;    /* of each action; -1 not known, -2 - t: a message that was reached at t */
+    int64_t *arrive; /* when what it hands over is there: = end, but for implied shared messages */
+    int64_t *wire;   /* when each shared wire is free */
+    uint32_t *where; /* the table: 1 + the action's index, 0: nowhere */
+    uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
+    int32_t *stack;  /* ranks that can go on */
+    int32_t *scratch;
+    int64_t cells; /* of a row of the table */
+    int64_t total; /* of all times: no time passes it */
+    int64_t last;  /* end of the critical path */
+    int32_t tops, lowered, sends, links;
+} dpari_sim;
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int dpari_sim_fits(const dpar_schedule *s)
+{
+    return s->ranks >= 1 && s->ranks <= DPAR_MOST_STAGES && s->stages >= 1 &&
+           s->stages <= DPAR_MOST_STAGES && s->micros >= 0 && s->micros <= DPAR_MOST_MICROS &&
+           s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
+           s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
+           s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+}
+
+/* A piece of memory, its size rounded up to 8 bytes. */
+static void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+{
+    void *at = mem == NULL ? NULL : mem + *used;
+    *used += (bytes + 7) / 8 * 8;
+    return at;
+}
+
+/* Cuts mem into the arrays; mem NULL: counts only. */
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links, void *mem)
+{
+    char *at = (char *)mem;
+    const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
+    int64_t used = 0;
+    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
+    m->s = *s;
+    m->links = links;
+    m->cells = stages * s->micros;
+    m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
+    m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
+    m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+    m->arrive = m->end;
+    m->wire = NULL;
+    m->scratch = NULL;
+    if (links != DPAR_LINKS_OWN) {
+        m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+        m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
+        m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    }
+    m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
+    m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
+    m->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
+    return used;
+}
+
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
+{
+    dpari_sim m;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times->links, NULL) : -1;
+}
+
+/* ---- what things take ----------------------------------------------------------------------- */
+
+static int64_t dpari_each(const dpar_each *e, int32_t stage)
+{
+    return e->of != NULL ? e->of[stage] : e->all;
+}
+
+/* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
+static int dpari_sum(int64_t *sum, int64_t more)
+{
+    if (more > INT64_MAX - *sum) {
+        return 0;
+    }
+    *sum += more;
+    return 1;
+}
+
+/* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
+ * it passes INT64_MAX. part >= 0, whole > 0. */
+static int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits, int64_t *left)
+{
+    int64_t value = part / whole;
+    part %= whole;
+    for (; digits > 0; digits--) {
+        int64_t sum = 0, digit = 0;
+        int n;
+        for (n = 0; n < 10; n++) { /* sum += part, modulo whole */
+            int carry = sum >= whole - part;
+            sum = carry ? sum - (whole - part) : sum + part;
+            digit += carry;
+        }
+        if (value > (INT64_MAX - digit) / 10) {
+            return -1;
+        }
+        value = 10 * value + digit;
+        part = sum;
+    }
+    *left = part;
+    return value;
+}
+
+/* The time of a message on the edge between stage and stage + 1. */
+static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *edge, int64_t *turn,
+                                  dpar_why *why)
+{
+    int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
+    int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
+    if (latency < 0 || bytes < 0 || bandwidth < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "edge #: latency #, # bytes, bandwidth #: 0 or more of each", stage,
+                         latency, bytes, bandwidth);
+    }
+    *edge = latency;
+    *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
+    if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
+        return dpari_say(DPAR_E_RANGE, why, "edge #: # + # bytes at bandwidth # take too long",
+                         stage, latency, bytes, bandwidth);
+    }
+    return DPAR_OK;
+}
+
+/* The neighbour on one side of a stage, and the way there. */
+static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t stage, int side,
+                                  dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    dpari_sim_stage *st = &m->stage[stage];
+    int32_t beside = side ? dpari_schedule_behind(s, stage) : dpari_schedule_before(s, stage);
+    dpar_status status;
+    st->stage_at[side] = beside;
+    st->rank_at[side] =
+        beside < 0 || s->rank_of[beside] == s->rank_of[stage] ? -1 : (int32_t)s->rank_of[beside];
+    st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
+    st->link[side] = s->rank_of[stage];
+    if (st->rank_at[side] < 0) {
+        return DPAR_OK;
+    }
+    st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
+                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
+    status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
+    st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
+    return status;
+}
+
+/* What each kind takes on a stage. */
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int32_t stage,
+                                   dpar_why *why)
+{
+    int kind;
+    dpari_zero(st->cost, sizeof(st->cost));
+    st->cost[DPAR_FORWARD] = dpari_each(&t->forward, stage);
+    st->cost[DPAR_BACKWARD] = dpari_each(&t->backward, stage);
+    st->cost[DPAR_INPUT] = dpari_each(&t->input, stage);
+    st->cost[DPAR_WEIGHT] = dpari_each(&t->weight, stage);
+    st->cost[DPAR_UNSHARD] = dpari_each(&t->unshard, stage);
+    st->cost[DPAR_RESHARD] = dpari_each(&t->reshard, stage);
+    st->cost[DPAR_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
+    st->cost[DPAR_RECOMPUTE] = dpari_each(&t->recompute, stage);
+    st->cost[DPAR_OFFLOAD] = dpari_each(&t->offload, stage);
+    st->cost[DPAR_RELOAD] = dpari_each(&t->reload, stage);
+    st->cost[DPAR_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
+        if (st->cost[kind] < 0) {
+            return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
+                                  kind == DPAR_IDLE ? "overlap" : dpari_action_name(kind), 16,
+                                  stage, st->cost[kind], 0, 0);
+        }
+    }
+    st->cost[DPAR_IDLE] = 0;
+    if (st->cost[DPAR_BACKWARD] == 0) {
+        st->cost[DPAR_BACKWARD] = st->cost[DPAR_INPUT];
+        if (!dpari_sum(&st->cost[DPAR_BACKWARD], st->cost[DPAR_WEIGHT])) {
+            return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
+                             st->cost[DPAR_INPUT], st->cost[DPAR_WEIGHT], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static int dpari_sim_capped(const dpar_times *t)
+{
+    return t->cap.of != NULL || t->cap.all != 0;
+}
+
+/* Bytes that F, I and W add; under a cap activations when no bytes are given. */
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t stage)
+{
+    int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
+    st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
+}
+
+/* Everything about the stages, and what they hold all the time. */
+static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
+{
+    int32_t i;
+    int side;
+    for (i = 0; i < m->s.stages; i++) {
+        dpari_sim_stage *st = &m->stage[i];
+        int64_t always = dpari_each(&t->hold_always, i);
+        dpar_status status = dpari_sim_costs(st, t, i, why);
+        for (side = 0; side < 2 && status == DPAR_OK; side++) {
+            status = dpari_sim_side(m, t, i, side, why);
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        dpari_sim_holding(st, t, i);
+        if (always < 0) {
+            return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
+                             0, 0);
+        }
+        if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
+            return dpari_say(DPAR_E_RANGE, why, "rank #: too many bytes with stage #",
+                             m->s.rank_of[i], i, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* One wire for each pair of ranks: the first stage and side with that pair names it. */
+static void dpari_sim_wires(dpari_sim *m)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
+    int32_t r, i, side;
+    for (i = 0; i < s->ranks + 2 * s->stages; i++) {
+        m->wire[i] = 0;
+    }
+    if (m->links == DPAR_LINKS_OF_RANK) {
+        return;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        head[r] = mark[r] = -1;
+    }
+    for (i = s->stages - 1; i >= 0; i--) {
+        next[i] = head[s->rank_of[i]];
+        head[s->rank_of[i]] = i;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (i = head[r]; i >= 0; i = next[i]) {
+            for (side = 0; side < 2; side++) {
+                int32_t across = m->stage[i].rank_at[side];
+                if (across >= 0 && (mark[across] < 0 || s->rank_of[mark[across] / 2] != r)) {
+                    mark[across] = 2 * i + side;
+                }
+                m->stage[i].link[side] = across < 0 ? 0 : mark[across];
+            }
+        }
+    }
+}
+
+/* ---- the list, once through ------------------------------------------------------------------
+ *
+ * Where everything stands; that each rank's own order is right; what it holds. */
+
+static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
+{
+    return &m->where[row * m->cells + (int64_t)stage * m->s.micros + micro];
+}
+
+/* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
+static int dpari_sim_way(int kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_F: return 0;
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_B: return 1;
+    default: return -1;
+    }
+}
+
+static int dpari_sim_is_message(int kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+static int dpari_sim_is_send(int kind)
+{
+    return kind == DPAR_SEND_F || kind == DPAR_SEND_B;
+}
+
+/* Of a message: its direction, and the side that it talks to. */
+static int dpari_sim_message_way(int kind)
+{
+    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+}
+
+static int dpari_sim_message_side(int kind)
+{
+    return kind == DPAR_SEND_F || kind == DPAR_RECV_B;
+}
+
+static int dpari_sim_row(int kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return DPARI_AT_WORK;
+    case DPAR_BACKWARD:
+    case DPAR_INPUT: return DPARI_AT_WORK + 1;
+    case DPAR_WEIGHT: return DPARI_AT_WEIGHT;
+    case DPAR_SEND_F: return DPARI_AT_SEND;
+    case DPAR_SEND_B: return DPARI_AT_SEND + 1;
+    case DPAR_RECV_F: return DPARI_AT_RECV;
+    case DPAR_RECV_B: return DPARI_AT_RECV + 1;
+    default: return -1;
+    }
+}
+
+/* "rank 2: 2B1 stands before 2F1 or without it". */
+static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
+                                 const char *what, int kind, int32_t stage, int32_t micro)
+{
+    dpar_text t;
+    dpar_action other;
+    if (why != NULL) {
+        dpari_zero(&other, sizeof(other));
+        other.kind = (uint8_t)kind;
+        other.stage = (uint16_t)stage;
+        other.micro = (uint16_t)micro;
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "rank ");
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, ": ");
+        dpari_text_int(&t, a->stage);
+        dpar_text_put(&t, dpari_action_name(a->kind));
+        if (dpari_action_has_micro(a->kind)) {
+            dpari_text_int(&t, a->micro);
+        }
+        dpar_text_put(&t, what);
+        dpar_action_write(&other, &t);
+        dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
+    }
+    return DPAR_E_ARG;
+}
+
+/* Does what a needs on its own rank stand before it? Names the first that does not. */
+static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    static const char before[] = " stands before ";
+    const dpar_action *a = &m->s.action[i];
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    const int32_t k = a->micro, slices = m->s.slices;
+    const int way = dpari_sim_way(a->kind);
+    const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
+    if (dpari_sim_is_message(a->kind)) {
+        if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
+            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
+        }
+        return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
+                   ? DPAR_OK
+                   : dpari_sim_say(why, rank, a, before, work, a->stage, k);
+    }
+    if (a->kind == DPAR_WEIGHT) {
+        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
+        return at && m->s.action[at - 1].kind == DPAR_INPUT
+                   ? DPAR_OK
+                   : dpari_sim_say(why, rank, a, before, DPAR_INPUT, a->stage, k);
+    }
+    if (a->kind != DPAR_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
+        if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
+            return dpari_sim_say(why, rank, a, before, DPAR_FORWARD, a->stage, k);
+        }
+    }
+    if (way < 0) {
+        return DPAR_OK;
+    }
+    if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
+        return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
+    }
+    if (st->rank_at[way] >= 0 && m->lowered &&
+        !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
+        return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
+    }
+    if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
+        return dpari_sim_say(why, rank, a, before, work, st->stage_at[way], k);
+    }
+    return DPAR_OK;
+}
+
+/* Adds to what a rank holds; 0 when it passes an int64_t. */
+static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
+{
+    if (more > 0 ? q->held > INT64_MAX - more : q->held < INT64_MIN - more) {
+        return 0;
+    }
+    q->held += more;
+    q->out.peak_bytes = dpari_most(q->out.peak_bytes, q->held);
+    return 1;
+}
+
+/* A rank does one thing after the other, so that what it holds follows from the order alone; of a
+ * joined pair the forward comes first in the list and adds before the backward takes. */
+static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
+{
+    int fine = 1;
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_RELOAD:
+        fine = dpari_sim_hold(q, st->hold[0]);
+        q->live++;
+        break;
+    case DPAR_OFFLOAD:
+        fine = st->hold[0] > INT64_MIN && dpari_sim_hold(q, -st->hold[0]);
+        q->live--;
+        break;
+    case DPAR_INPUT: fine = dpari_sim_hold(q, st->hold[1]); break;
+    case DPAR_BACKWARD: /* the smaller one first: only both together are a moment */
+        fine = dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2])) &&
+               dpari_sim_hold(q, dpari_most(st->hold[1], st->hold[2]));
+        q->live--;
+        break;
+    case DPAR_WEIGHT:
+        fine = dpari_sim_hold(q, st->hold[2]);
+        q->live--;
+        break;
+    default: break;
+    }
+    q->out.peak_count = (int32_t)dpari_most(q->out.peak_count, q->live);
+    return fine;
+}
+
+/* Is it in the schedule's domain? */
+static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    const dpar_action *a = &s->action[i];
+    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
+        (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
+                         rank, a->kind, a->stage, a->micro);
+    }
+    if (s->rank_of[a->stage] != rank) {
+        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_IDLE, 0, 0);
+    }
+    if (a->joined && (a->kind != DPAR_FORWARD || i + 1 >= s->begin[rank + 1] ||
+                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_IDLE, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Does a message leave with it? */
+static int dpari_sim_leaves(const dpari_sim *m, int kind)
+{
+    return m->lowered ? kind == DPAR_SEND_F || kind == DPAR_SEND_B : dpari_sim_way(kind) >= 0;
+}
+
+/* Enters action i: checks it, writes its place and adds its time to the total. */
+static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    const dpar_action *a = &m->s.action[i];
+    dpar_status status = DPAR_OK;
+    const dpari_sim_stage *st;
+    int way, row;
+    m->end[i] = m->arrive[i] = -1;
+    if (a->kind == DPAR_IDLE && !a->joined) {
+        return DPAR_OK;
+    }
+    status = dpari_sim_check(m, rank, i, why);
+    if (status == DPAR_OK && dpari_action_has_micro(a->kind)) {
+        status = dpari_sim_needs(m, rank, i, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    st = &m->stage[a->stage];
+    row = dpari_sim_row(a->kind);
+    if (row >= 0) {
+        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
+        if (*place != 0) {
+            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_IDLE, 0, 0);
+        }
+        *place = (uint32_t)i + 1;
+    }
+    way = dpari_sim_way(a->kind);
+    if (!dpari_sum(&m->total, st->cost[a->kind]) ||
+        (a->joined && !dpari_sum(&m->total, st->overlap)) ||
+        (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
+        return dpari_say(DPAR_E_RANGE, why, "rank #, action #: the times add up to too much", rank,
+                         i - m->s.begin[rank], 0, 0);
+    }
+    return dpari_sim_memory(&m->rank[rank], st, a->kind)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_RANGE, why, "rank #, action #: too many bytes", rank,
+                           i - m->s.begin[rank], 0, 0);
+}
+
+static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    const int64_t places = m->cells * DPARI_AT_ROWS;
+    int32_t r;
+    int64_t i;
+    for (i = 0; i < places; i++) {
+        m->where[i] = 0;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_sim_rank *q = &m->rank[r];
+        q->at = s->begin[r];
+        q->end = s->begin[r + 1];
+        q->out.first = -1;
+        q->out.peak_bytes = q->held;
+        for (i = q->at; i < q->end; i++) {
+            dpar_status status = dpari_sim_enter(m, r, i, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
+{
+    if (m->rank[rank].waits == i + 1) {
+        m->rank[rank].waits = 0;
+        m->stack[m->tops++] = rank;
+    }
+}
+
+/* When a message that is handed over now arrives on that side. */
+static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
+{
+    if (m->links != DPAR_LINKS_OWN) {
+        int64_t *wire = &m->wire[st->link[side]];
+        now = dpari_most(now, *wire);
+        *wire = now + st->turn[side];
+    }
+    return now + st->edge[side];
+}
+
+/* The input of work that goes `way`: moves *begin to its arrival when that is later, and *cause to
+ * what brings it. 0: not known yet; the rank waits. */
+static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
+                           int64_t *begin, uint32_t *cause)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    uint32_t at;
+    int64_t there;
+    if (st->rank_at[way] < 0) {
+        return 1;
+    }
+    at = m->where[st->look[way] + a->micro];
+    there = at == 0 ? -1 : m->arrive[at - 1];
+    if (there < 0) {
+        q->waits = at;
+        return 0;
+    }
+    if (there + st->come[way] > *begin) {
+        *begin = there + st->come[way];
+        *cause = at;
+    }
+    return 1;
+}
+
+/* When the producer of what `cause` brings is done. */
+static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
+{
+    const dpar_action *a = &m->s.action[cause - 1];
+    if (dpari_sim_is_message(a->kind)) {
+        int way = dpari_sim_message_way(a->kind);
+        cause =
+            *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
+    }
+    return m->end[cause - 1];
+}
+
+/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+{
+    int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
+    q->dependency += done - q->free;
+    q->communication += until - done;
+}
+
+/* Hands over what work i leaves, when that goes to another rank and no SEND will do it. */
+static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int side = 1 - dpari_sim_way(a->kind);
+    if (side > 1 || m->lowered || st->rank_at[side] < 0) {
+        return;
+    }
+    if (m->links != DPAR_LINKS_OWN) {
+        m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
+    }
+    dpari_sim_wake(m, st->rank_at[side], i);
+}
+
+static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    if (a->joined && st->overlap > 0) {
+        return st->overlap;
+    }
+    return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
+}
+
+/* Books work from `begin` to `end`, and the idle time before it. */
+static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
+{
+    q->free = end;
+    if (kind > DPAR_WEIGHT && begin == end) {
+        return; /* no work */
+    }
+    if (q->out.first < 0) {
+        q->out.first = q->out.warm_up = begin;
+    } else {
+        q->out.dependency += q->dependency;
+        q->out.communication += q->communication;
+    }
+    q->dependency = q->communication = 0;
+    q->out.busy += end - begin;
+    q->out.last = end;
+}
+
+/* Work at the head of rank q; 0: it waits. */
+static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+{
+    const int64_t i = q->at;
+    const int way = dpari_sim_way(a->kind);
+    int64_t begin = q->free, end;
+    uint32_t cause = 0;
+    if ((way >= 0 && !dpari_sim_input(m, q, a, way, &begin, &cause)) ||
+        (a->joined && !dpari_sim_input(m, q, a + 1, 1, &begin, &cause))) {
+        return 0;
+    }
+    if (cause != 0) {
+        dpari_sim_idle(m, q, cause, begin);
+    }
+    end = begin + dpari_sim_takes(m, a);
+    m->cause[i] = cause;
+    m->end[i] = end;
+    if (m->links != DPAR_LINKS_OWN) {
+        m->arrive[i] = end;
+    }
+    dpari_sim_book(q, a->kind, begin, end);
+    dpari_sim_output(m, a, i);
+    if (a->joined) {
+        m->end[i + 1] = end;
+        dpari_sim_output(m, a + 1, i + 1);
+    }
+    q->at = i + 1 + a->joined;
+    return 1;
+}
+
+/* The other half of a message, 1 + its index; 0: there is none. *other: its rank. */
+static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int side = dpari_sim_message_side(a->kind);
+    int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    *other = st->rank_at[side];
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side], a->micro);
+}
+
+/* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
+static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
+{
+    const dpar_action *a = &m->s.action[i];
+    int64_t end =
+        dpari_most(mine, theirs) + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
+    m->end[i] = m->end[j] = end;
+    m->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
+    m->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
+    return end;
+}
+
+/* A blocking message holds rank q until `end`. */
+static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
+{
+    const dpar_action *a = &m->s.action[i];
+    if (!dpari_sim_is_send(a->kind)) {
+        dpari_sim_idle(m, q, (uint32_t)i + 1, end);
+    } else {
+        q->communication += end - q->free;
+    }
+    q->free = end;
+    q->at = i + 1;
+}
+
+/* A message at the head of rank q; 0: it waits. */
+static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+{
+    const int64_t i = q->at;
+    int32_t other;
+    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1;
+    dpari_sim_rank *o = &m->rank[other];
+    if (j < 0) {
+        return 0;
+    }
+    if (m->sends == DPAR_SENDS_BLOCKING) {
+        int64_t end;
+        if (o->at != j) {
+            q->waits = i + 1;
+            return 0;
+        }
+        end = dpari_sim_meet(m, i, q->free, j, o->free);
+        dpari_sim_block(m, q, i, end);
+        dpari_sim_block(m, o, j, end);
+        dpari_sim_wake(m, other, j);
+        return 1;
+    }
+    q->at = i + 1;
+    if (m->sends == DPAR_SENDS_POSTED) {
+        if (m->end[j] > -2) {
+            m->end[i] = -2 - q->free;
+            return 1;
+        }
+        (void)dpari_sim_meet(m, i, q->free, j, -2 - m->end[j]);
+    } else if (dpari_sim_is_send(a->kind)) {
+        m->end[i] = m->end[j] =
+            dpari_sim_send(m, &m->stage[a->stage], dpari_sim_message_side(a->kind), q->free);
+        m->arrive[j] = m->end[j];
+        m->cause[i] = 0;
+        m->cause[j] = (uint32_t)i + 1;
+    }
+    dpari_sim_wake(m, other, j);
+    return 1;
+}
+
+static void dpari_sim_go(dpari_sim *m)
+{
+    int32_t r;
+    m->tops = 0;
+    for (r = m->s.ranks - 1; r >= 0; r--) {
+        m->stack[m->tops++] = r;
+    }
+    while (m->tops > 0) {
+        dpari_sim_rank *q = &m->rank[m->stack[--m->tops]];
+        int going = 1;
+        while (going && q->at < q->end) {
+            const dpar_action *a = &m->s.action[q->at];
+            if (a->kind == DPAR_IDLE) {
+                q->at++;
+            } else {
+                going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
+                                                      : dpari_sim_work(m, q, a);
+            }
+        }
+    }
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+/* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
+static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+{
+    const dpar_action *a = &m->s.action[m->rank[rank].at];
+    dpar_action want = *a;
+    uint32_t at = 0;
+    int32_t other = rank;
+    dpar_text t;
+    int way = dpari_sim_way(a->kind);
+    if (why == NULL) {
+        return DPAR_E_STUCK;
+    }
+    if (dpari_sim_is_message(a->kind)) {
+        at = dpari_sim_half(m, a, &other);
+        want.stage = (uint16_t)m->stage[a->stage].stage_at[dpari_sim_message_side(a->kind)];
+        want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
+    } else {
+        int64_t begin = 0;
+        uint32_t cause = 0;
+        if (a->joined && dpari_sim_input(m, &m->rank[rank], a, way, &begin, &cause)) {
+            want = a[1];
+            way = 1;
+        }
+        other = m->stage[want.stage].rank_at[way];
+        want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
+        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
+                                         : (way ? DPAR_BACKWARD : DPAR_FORWARD));
+        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
+        want = at == 0 ? want : m->s.action[at - 1];
+    }
+    want.joined = 0;
+    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, rank);
+    dpar_text_put(&t, " waits at ");
+    dpar_action_write(a, &t);
+    dpar_text_put(&t, " for ");
+    dpar_action_write(&want, &t);
+    dpar_text_put(&t, " of rank ");
+    dpari_text_int(&t, other);
+    dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
+    if (at != 0) {
+        dpar_action_write(&m->s.action[m->rank[other].at], &t);
+    }
+    return DPAR_E_STUCK;
+}
+
+static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
+{
+    int32_t r;
+    for (r = 0; r < m->s.ranks; r++) {
+        if (m->rank[r].at < m->rank[r].end) {
+            return dpari_sim_stuck(m, r, why);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Does it hold its rank? Work does, and so do blocking messages. */
+static int dpari_sim_holds(const dpari_sim *m, int kind)
+{
+    return kind != DPAR_IDLE && (m->sends == DPAR_SENDS_BLOCKING || !dpari_sim_is_message(kind));
+}
+
+/* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
+static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
+{
+    const dpar_schedule *s = &m->s;
+    const int64_t begin = s->begin[s->rank_of[s->action[i].stage]];
+    if (m->cause[i] != 0) {
+        i = (int64_t)m->cause[i] - 1;
+        return i > 0 && s->action[i - 1].joined ? i - 1 : i;
+    }
+    do {
+        i--;
+    } while (i >= begin &&
+             (!dpari_sim_holds(m, s->action[i].kind) || (i > begin && s->action[i - 1].joined)));
+    return i >= begin ? i : -1;
+}
+
+/* When forward i could start, were its rank free: its input is here, and on its own rank the slice
+ * before it and the stage before it are done. */
+static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int64_t at = 0;
+    if (st->rank_at[0] >= 0) {
+        at = m->arrive[m->where[st->look[0] + a->micro] - 1] + st->come[0];
+    } else if (st->stage_at[0] >= 0) {
+        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro) - 1];
+    }
+    if (a->micro % m->s.slices != 0) {
+        at = dpari_most(at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro - 1) - 1]);
+    }
+    return at;
+}
+
+/* Would `more` on top of what is held pass the cap? cap > 0. */
+static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
+{
+    return more > 0 ? held > cap - more : held > cap && held + more > cap;
+}
+
+/* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
+ * on goes there from where the run put it. Before its first work it was put nowhere; its last is
+ * yet to come, since a forward is. */
+static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
+                           int64_t until, int64_t since)
+{
+    const int kind = m->s.action[i].kind;
+    int64_t done = clock; /* a blocking SEND: communication from the start */
+    since = dpari_most(since, clock);
+    if (since >= until || clock < o->first) {
+        return;
+    }
+    if (!dpari_sim_is_send(kind)) {
+        done = dpari_sim_done(m, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : m->cause[i]);
+    }
+    done = dpari_most(done, since);
+    o->dependency -= done - since;
+    o->communication -= until - done;
+    o->memory += until - since;
+}
+
+/* Once more through a rank's list, when all times are known: which of its gaps are memory. */
+static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+{
+    const dpar_action *list = m->s.action;
+    int64_t i, ahead = begin, clock = 0;
+    q->live = 0;
+    for (i = begin; i < q->end; i++) {
+        const dpar_action *a = &list[i];
+        if (a->kind == DPAR_IDLE) {
+            continue; /* its stage may be any number */
+        }
+        if (dpari_sim_holds(m, a->kind)) {
+            int64_t until = m->end[i];
+            until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
+            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_FORWARD)) {
+                ahead++;
+            }
+            if (until > clock && ahead < q->end &&
+                dpari_sim_over(q->held, m->stage[list[ahead].stage].hold[0], cap)) {
+                dpari_sim_move(m, &q->out, i, clock, until, dpari_sim_could(m, ahead));
+            }
+            clock = m->end[i];
+        }
+        (void)dpari_sim_memory(q, &m->stage[a->stage], a->kind);
+        if (a->joined) { /* both run at once */
+            i++;
+            (void)dpari_sim_memory(q, &m->stage[list[i].stage], list[i].kind);
+        }
+    }
+}
+
+/* What caps say of the ranks. */
+static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t i;
+    for (i = 0; i < s->ranks; i++) {
+        m->rank[i].held = 0;
+    }
+    for (i = 0; i < s->stages; i++) {
+        m->rank[s->rank_of[i]].held += dpari_each(&t->hold_always, i);
+    }
+    for (i = 0; i < s->ranks; i++) {
+        dpari_sim_rank *q = &m->rank[i];
+        const int64_t cap = dpari_each(&t->cap, i);
+        if (cap > 0) {
+            dpari_sim_starved(m, q, s->begin[i], cap);
+            q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
+        }
+    }
+}
+
+static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
+{
+    int64_t i;
+    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        const dpar_action *a = &m->s.action[i];
+        out->path_actions++;
+        if (!dpari_sim_is_message(a->kind)) {
+            out->path_compute += dpari_sim_takes(m, a);
+        }
+    }
+    out->path_communication = out->makespan - out->path_compute;
+}
+
+/* Closes one rank's books: what is idle behind its last work. */
+static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *out)
+{
+    dpar_rank_timing *o = &q->out;
+    if (o->first < 0) {
+        o->first = 0;
+        o->warm_up = makespan;
+    } else {
+        o->drain = makespan - o->last;
+    }
+    out->busy += o->busy;
+    out->span = dpari_most(out->span, o->last - o->first);
+    out->bubble_worst = dpari_most(out->bubble_worst, makespan - o->busy);
+    out->peak_bytes = dpari_most(out->peak_bytes, o->peak_bytes);
+    out->peak_count = (int32_t)dpari_most(out->peak_count, o->peak_count);
+    out->over_cap = dpari_most(out->over_cap, o->over_cap);
+}
+
+static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    int64_t i, whole;
+    int32_t r;
+    dpari_zero(out, sizeof(*out));
+    m->last = -1;
+    for (r = 0; r < s->ranks; r++) {
+        if (m->rank[r].free > out->makespan || m->last < 0) {
+            for (i = m->rank[r].end - 1; i >= s->begin[r]; i--) {
+                if (dpari_sim_holds(m, s->action[i].kind)) {
+                    break;
+                }
+            }
+            i -= i > s->begin[r] && s->action[i - 1].joined;
+            m->last = i >= s->begin[r] ? i : -1;
+        }
+        out->makespan = dpari_most(out->makespan, m->rank[r].free);
+    }
+    if (!dpari_mul(out->makespan, s->ranks, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "# ranks times # units of time are too many", s->ranks,
+                         out->makespan, 0, 0);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_sim_close(&m->rank[r], out->makespan, out);
+    }
+    out->lowered = m->lowered;
+    out->bubble_first = out->makespan - m->rank[0].out.busy;
+    out->bubble_of_makespan.part = whole - out->busy;
+    out->bubble_of_makespan.whole = whole;
+    out->bubble_of_work.part = whole - out->busy;
+    out->bubble_of_work.whole = out->busy;
+    out->bubble_of_span.part = s->ranks * out->span - out->busy;
+    out->bubble_of_span.whole = s->ranks * out->span;
+    dpari_sim_critical(m, out);
+    return DPAR_OK;
+}
+
+static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t r;
+    int64_t i, clock;
+    for (r = 0; r < s->ranks; r++) {
+        clock = 0;
+        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const dpar_action *a = &s->action[i];
+            int pair = i > s->begin[r] && a[-1].joined;
+            int64_t stop = a->kind == DPAR_IDLE ? clock : m->end[i];
+            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_IDLE
+                             ? clock
+                             : stop - dpari_sim_takes(m, pair ? a - 1 : a);
+            clock = dpari_sim_holds(m, a->kind) ? stop : clock;
+            if (start != NULL) {
+                start[i] = go;
+            }
+            if (end != NULL) {
+                end[i] = stop;
+            }
+        }
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* The struct and the choices, before anything is read by them. */
+static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t, dpar_why *why)
+{
+    int32_t i;
+    if (!dpari_sim_fits(s) || s->begin[0] != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages in chains of #, # micro-batches with # slices each: no schedule",
+                         s->stages, s->chain, s->micros, s->slices);
+    }
+    for (i = 0; i < s->ranks; i++) {
+        if (s->begin[i] > s->begin[i + 1]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
+                             s->begin[i + 1], 0);
+        }
+        if (dpari_each(&t->cap, i) < 0) {
+            return dpari_say(DPAR_E_ARG, why, "rank # may hold # bytes: 0 or more", i,
+                             dpari_each(&t->cap, i), 0, 0);
+        }
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] >= s->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
+                             s->ranks, 0);
+        }
+    }
+    if (t->sends < 0 || t->sends >= DPAR_SENDS_KINDS || t->links < 0 ||
+        t->links >= DPAR_LINKS_KINDS) {
+        return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
+    }
+    if (t->sends != DPAR_SENDS_BUFFERED && t->links != DPAR_LINKS_OWN) {
+        return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
+                         t->sends, t->links, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static int32_t dpari_sim_has_messages(const dpar_schedule *s)
+{
+    const int64_t n = s->begin[s->ranks];
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (dpari_sim_is_message(s->action[i].kind)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Are two neighbours on different ranks? */
+static int dpari_sim_crosses(const dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        int32_t next = dpari_schedule_behind(s, i);
+        if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
+{
+    dpar_status status;
+    m->lowered = dpari_sim_has_messages(&m->s);
+    m->sends = t->sends;
+    m->total = 0;
+    if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
+        if (dpari_sim_crosses(&m->s)) {
+            return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
+                             t->sends, 0, 0, 0);
+        }
+        m->sends = DPAR_SENDS_BUFFERED; /* there are none */
+    }
+    dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
+    status = dpari_sim_stages(m, t, why);
+    if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
+        dpari_sim_wires(m);
+    }
+    return status == DPAR_OK ? dpari_sim_list(m, why) : status;
+}
+
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why)
+{
+    const dpar_times *t = how->times;
+    dpari_sim *m = (dpari_sim *)mem;
+    dpar_timing out;
+    int64_t i, at;
+    int32_t r;
+    dpar_status status = dpari_sim_choices(s, t, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (mem == NULL || dpar_schedule_simulate_bytes(s, how) > bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
+    }
+    (void)dpari_sim_lay(m, s, t->links, mem);
+    status = dpari_sim_ready(m, t, why);
+    if (status == DPAR_OK) {
+        dpari_sim_go(m);
+        status = dpari_sim_finished(m, why);
+    }
+    if (status == DPAR_OK && dpari_sim_capped(t)) {
+        dpari_sim_caps(m, t);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_sim_sum(m, &out, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (how->start != NULL || how->end != NULL) {
+        dpari_sim_fill(m, how->start, how->end);
+    }
+    for (r = 0; r < s->ranks && how->rank != NULL; r++) {
+        how->rank[r] = m->rank[r].out;
+    }
+    if (how->path != NULL) {
+        for (at = out.path_actions, i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+            how->path[--at] = i;
+        }
+    }
+    *timing = out;
+    return DPAR_OK;
+}
+
+/* ==== schedule/closed.c ==== */
+
+/* The numbers that the formulas speak of, and the sum that one of them builds up. */
+typedef struct dpari_closed {
+    int64_t p, v, m, s;
+    int64_t f, b, i, w, fb, c;
+    int64_t sum;
+    const char *formula, *unmet; /* unmet: the condition that does not hold; NULL: all do */
+    int32_t rule, over;          /* over: 1: the sum passed INT64_MAX */
+} dpari_closed;
+
+/* Adds count x time, both 0 or more. */
+static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
+{
+    int64_t product;
+    if (!dpari_mul(count, time, &product) || product > INT64_MAX - q->sum) {
+        q->over = 1;
+        return;
+    }
+    q->sum += product;
+}
+
+static int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+{
+    if (!holds && q->unmet == NULL) {
+        q->unmet = condition;
+    }
+    return holds;
+}
+
+static void dpari_closed_pair(dpari_closed *q, int64_t count)
+{
+    dpari_closed_add(q, count, q->f);
+    dpari_closed_add(q, count, q->b);
+}
+
+/* What each rank computes, whatever the order. */
+static void dpari_closed_work(dpari_closed *q, int64_t *work)
+{
+    dpari_closed only = *q;
+    only.sum = 0;
+    dpari_closed_pair(&only,
+                      q->m * q->v / (q->rule == DPAR_DUALPIPE || q->rule == DPAR_CHIMERA ? 2 : 1));
+    q->over |= only.over;
+    *work = only.sum;
+}
+
+/* ---- the formulas ---------------------------------------------------------------------------- */
+
+static void dpari_closed_zero_bubble(dpari_closed *q)
+{
+    q->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
+    if (!dpari_closed_need(q, q->w <= q->i && q->w <= q->f, "W <= I and W <= F") ||
+        !dpari_closed_need(q, q->m >= q->p, "m >= p")) {
+        return;
+    }
+    dpari_closed_pair(q, q->m * q->v);
+    dpari_closed_add(q, q->p - 1, q->f);
+    dpari_closed_add(q, q->p - 1, q->i - q->w);
+}
+
+/* ZB-2P and ZBV. */
+static void dpari_closed_no_bubble(dpari_closed *q, int span)
+{
+    if (q->rule == DPAR_ZBV) {
+        q->formula = span ? "6 m F" : "6 m F + (p - 1) F";
+    } else {
+        q->formula = span ? "3 m F" : "3 m F + (p - 1) F";
+    }
+    (void)dpari_closed_need(q, q->f == q->i && q->i == q->w && q->c == 0, "F = I = W, no latency");
+    (void)dpari_closed_need(q, q->m >= 2 * q->p - 1, "m >= 2 p - 1");
+    dpari_closed_add(q, 3 * q->v * q->m + (span ? 0 : q->p - 1), q->f);
+}
+
+static void dpari_closed_dual_idle(dpari_closed *q)
+{
+    int64_t h = q->rule == DPAR_DUALPIPE ? q->p / 2 : q->p;
+    dpari_closed with = *q;
+    q->formula = q->rule == DPAR_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
+    with.sum = 0;
+    dpari_closed_add(&with, 1, q->fb);
+    dpari_closed_add(&with, 1, q->b);
+    if (with.over || !dpari_closed_need(q, q->f == q->i, "F = I") ||
+        !dpari_closed_need(q, q->fb >= q->f && q->fb >= q->b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(q, q->fb - q->f <= q->b, "FB <= F + B") ||
+        !dpari_closed_need(q, q->w <= q->i, "W <= I")) {
+        q->over |= with.over;
+        return;
+    }
+    dpari_closed_add(q, h - 1, with.sum - 3 * q->w);
+}
+
+static void dpari_closed_dual(dpari_closed *q)
+{
+    int64_t work;
+    dpari_closed_dual_idle(q);
+    dpari_closed_work(q, &work);
+    q->formula = q->rule == DPAR_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
+                                          : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
+    (void)dpari_closed_need(q, q->fb - q->f == q->b, "FB = F + B");
+    dpari_closed_add(q, 1, work);
+}
+
+static void dpari_closed_chimera(dpari_closed *q)
+{
+    int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
+    q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
+    (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
+    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, where B = 2 F");
+    (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+    dpari_closed_pair(q, q->m);
+    dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
+}
+
+static void dpari_closed_overlapped(dpari_closed *q)
+{
+    q->formula = "p (F + B) + (m - 1) FB";
+    (void)dpari_closed_need(q, q->v == 1, "v = 1");
+    (void)dpari_closed_need(q, q->fb >= q->b && q->fb >= q->f, "FB >= F and FB >= B");
+    dpari_closed_pair(q, q->p);
+    dpari_closed_add(q, q->m - 1, q->fb);
+}
+
+static void dpari_closed_makespan(dpari_closed *q)
+{
+    switch (q->rule) {
+    case DPAR_INTERLEAVED:
+    case DPAR_BREADTH_FIRST:
+        q->formula = "(m v + p - 1) (F + B)";
+        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
+        dpari_closed_pair(q, q->m * q->v + q->p - 1);
+        break;
+    case DPAR_GPIPE:
+    case DPAR_1F1B:
+    case DPAR_EAGER_1F1B:
+        q->formula = "(m + p - 1) (F + B)";
+        dpari_closed_pair(q, q->m + q->p - 1);
+        break;
+    case DPAR_SEQ1F1B: /* m counts the slices here */
+        q->formula = "(m s + p - 1) (F + B)";
+        dpari_closed_pair(q, q->m + q->p - 1);
+        break;
+    case DPAR_FORWARD_ONLY:
+        q->formula = "(m v + p - 1) F";
+        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
+        dpari_closed_add(q, q->m * q->v + q->p - 1, q->f);
+        break;
+    case DPAR_ZB_H1:
+    case DPAR_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
+    case DPAR_ZB_2P:
+    case DPAR_ZBV: dpari_closed_no_bubble(q, 0); break;
+    case DPAR_DUALPIPE:
+    case DPAR_DUALPIPEV: dpari_closed_dual(q); break;
+    case DPAR_CHIMERA: dpari_closed_chimera(q); break;
+    case DPAR_MOE_OVERLAP: dpari_closed_overlapped(q); break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+}
+
+static void dpari_closed_latency(dpari_closed *q)
+{
+    switch (q->rule) {
+    case DPAR_GPIPE:
+    case DPAR_EAGER_1F1B:
+        q->formula = "2 (p - 1) c";
+        (void)dpari_closed_need(q, q->rule == DPAR_GPIPE || q->c <= q->f + q->b - q->c,
+                                "2 c <= F + B");
+        dpari_closed_add(q, 2 * (q->p - 1), q->c);
+        break;
+    case DPAR_1F1B:
+        q->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
+        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+        if (q->p > 1) {
+            dpari_closed_add(q, 2 * (q->p - 2) + 2 * (q->m / q->p) * (q->p - 1), q->c);
+        }
+        break;
+    case DPAR_INTERLEAVED:
+        q->formula = "2 (p v - 1) c";
+        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+        (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
+        dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
+        break;
+    case DPAR_ZB_H1:
+        q->formula = "4 (p - 1) c";
+        (void)dpari_closed_need(q, q->f == q->i && q->i == q->w, "F = I = W");
+        (void)dpari_closed_need(q, q->c <= q->f / 4, "4 c <= F");
+        (void)dpari_closed_need(q, q->m >= 2 * q->p, "m >= 2 p");
+        dpari_closed_add(q, 4 * (q->p - 1), q->c);
+        break;
+    case DPAR_FORWARD_ONLY:
+        q->formula = "(p - 1) c";
+        (void)dpari_closed_need(q, q->v == 1, "v = 1");
+        dpari_closed_add(q, q->p - 1, q->c);
+        break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+}
+
+static void dpari_closed_span(dpari_closed *q)
+{
+    if (q->rule == DPAR_ZB_2P || q->rule == DPAR_ZBV) {
+        dpari_closed_no_bubble(q, 1);
+    } else if (q->rule == DPAR_FORWARD_ONLY) {
+        q->formula = "m F";
+        (void)dpari_closed_need(q, q->v == 1, "v = 1");
+        dpari_closed_add(q, q->m, q->f);
+    } else { /* rank 0 begins first and ends last */
+        dpari_closed_makespan(q);
+        if (q->c > 0) {
+            dpari_closed_latency(q);
+        }
+    }
+}
+
+static void dpari_closed_idle(dpari_closed *q)
+{
+    int64_t work;
+    (void)dpari_closed_need(q, q->c == 0, "no latency");
+    if (q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV) {
+        dpari_closed_dual_idle(q);
+        return;
+    }
+    (void)dpari_closed_need(q, q->rule != DPAR_MOE_OVERLAP || q->fb - q->f == q->b, "FB = F + B");
+    dpari_closed_makespan(q);
+    if (q->rule == DPAR_FORWARD_ONLY) {
+        q->b = 0;
+    }
+    dpari_closed_work(q, &work);
+    q->sum -= q->unmet == NULL && !q->over ? work : 0;
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* Rules on a V or in two directions. */
+static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
+{
+    const int64_t p = q->p;
+    int64_t peak = 0;
+    switch (q->rule) {
+    case DPAR_ZBV:
+        (void)dpari_closed_need(q, q->m >= 2 * p - 1, "m >= 2 p - 1");
+        q->formula = "2 p";
+        peak = 2 * p;
+        break;
+    case DPAR_V_HALF:
+        q->formula = "2 floor((p + 2) / 2)";
+        peak = 2 * ((p + 2) / 2);
+        break;
+    case DPAR_V_MIN:
+        q->formula = r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
+        peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
+        break;
+    case DPAR_DUALPIPE:
+        q->formula = "p + 1";
+        peak = p + 1;
+        break;
+    case DPAR_DUALPIPEV:
+        q->formula = "2 p + 1";
+        peak = 2 * p + 1;
+        break;
+    case DPAR_CHIMERA:
+        (void)dpari_closed_need(q, q->m % p == 0, "p divides m");
+        q->formula = "p / 2 + 1 + min(r, p - 1 - r)";
+        peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
+        break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+    if (q->rule == DPAR_V_HALF || q->rule == DPAR_V_MIN) {
+        (void)dpari_closed_need(q, p >= 2 && p <= 12 && q->m >= 2 * p, "2 <= p <= 12, m >= 2 p");
+    }
+    dpari_closed_add(q, 1, peak);
+}
+
+static void dpari_closed_peak(dpari_closed *q, int64_t r)
+{
+    const int64_t p = q->p, m = q->m, v = q->v;
+    int64_t peak = 0;
+    switch (q->rule) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+    case DPAR_FORWARD_ONLY:
+        q->formula = "m v";
+        peak = m * v;
+        break;
+    case DPAR_1F1B:
+        q->formula = "min(p - r, m)";
+        peak = dpari_least(p - r, m);
+        break;
+    case DPAR_EAGER_1F1B:
+        q->formula = "min(2 (p - r) - 1, m)";
+        peak = dpari_least(2 * (p - r) - 1, m);
+        break;
+    case DPAR_INTERLEAVED:
+        (void)dpari_closed_need(q, m % p == 0, "p divides m");
+        q->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
+        peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
+        break;
+    case DPAR_ZB_H1:
+        q->formula = "min(p, m)";
+        peak = dpari_least(p, m);
+        break;
+    case DPAR_ZB_2P:
+        q->formula = "min(2 p - 1, m)";
+        peak = dpari_least(2 * p - 1, m);
+        break;
+    case DPAR_INTERLEAVED_ZB:
+        (void)dpari_closed_need(q, m % p == 0, "p divides m");
+        q->formula = "p v";
+        peak = p * v;
+        break;
+    case DPAR_SEQ1F1B:
+        q->formula = "min(p - 1 - r + s, m s)";
+        peak = dpari_least(p - 1 - r + q->s, m);
+        break;
+    case DPAR_MOE_OVERLAP:
+        (void)dpari_closed_need(q, v == 1, "v = 1");
+        q->formula = "min(2 (p - r), m)";
+        peak = dpari_least(2 * (p - r), m);
+        break;
+    default: dpari_closed_peak_folded(q, r); return;
+    }
+    dpari_closed_add(q, 1, peak);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* Fills in the numbers; they are checked by what only simulation can say otherwise. */
+static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, const dpar_times *t,
+                                     dpar_why *why)
+{
+    const int many = order->rule == DPAR_INTERLEAVED || order->rule == DPAR_BREADTH_FIRST ||
+                     order->rule == DPAR_INTERLEAVED_ZB;
+    const int two = order->rule == DPAR_ZBV || order->rule == DPAR_V_HALF ||
+                    order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
+                    order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
+                    order->rule == DPAR_CHIMERA;
+    dpar_status status = dpari_order_check(order, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(q, sizeof(*q));
+    q->rule = order->rule;
+    q->p = order->ranks;
+    q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
+    q->s = order->rule != DPAR_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->m = (int64_t)order->micros * q->s;
+    q->f = t->forward.all;
+    q->i = t->input.all;
+    q->w = t->weight.all;
+    q->b = t->backward.all;
+    q->c = t->latency.all;
+    q->fb = t->overlap.all;
+    if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
+        return dpari_say(DPAR_E_ARG, why, "times of #, #, #, latency #: 0 or more", q->f, q->i,
+                         q->w, q->c);
+    }
+    if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
+        q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
+        return dpari_say(DPAR_E_RANGE, why, "times of #, #, # are too long", q->f, q->i, q->w, 0);
+    }
+    q->b = q->b == 0 ? q->i + q->w : q->b;
+    q->fb = q->fb == 0 ? q->f + q->b : q->fb;
+    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
+    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
+    return DPAR_OK;
+}
+
+/* Are all stages alike, with nothing that the formulas leave out? */
+static int dpari_closed_plain(const dpar_times *t)
+{
+    return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
+           t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
+           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SENDS_BUFFERED;
+}
+
+static void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what, int32_t rank)
+{
+    const int split = q->rule == DPAR_ZB_H1 || q->rule == DPAR_ZB_2P ||
+                      q->rule == DPAR_INTERLEAVED_ZB || q->rule == DPAR_ZBV ||
+                      q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV;
+    if (what == DPAR_CLOSED_PEAK) {
+        dpari_closed_peak(q, rank);
+        return;
+    }
+    (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
+    (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
+    if (what == DPAR_CLOSED_LATENCY) {
+        dpari_closed_latency(q);
+    } else if (what == DPAR_CLOSED_SPAN) {
+        dpari_closed_span(q);
+    } else if (what == DPAR_CLOSED_IDLE) {
+        dpari_closed_idle(q);
+    } else {
+        if (q->c > 0) {
+            dpari_closed_latency(q);
+        }
+        dpari_closed_makespan(q);
+    }
+}
+
+/* "zbv: no formula gives the makespan, unless: m >= 2 p - 1". */
+static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, dpar_order_name(q->rule));
+        dpar_text_put(&t, ": no formula gives the ");
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, q->unmet[0] != 0 ? ", unless: " : "");
+        dpar_text_put(&t, q->unmet);
+    }
+    return DPAR_E_NONE;
+}
+
+/* The makespan's formula with its latency term. */
+static const char *dpari_closed_late(int32_t rule)
+{
+    switch (rule) {
+    case DPAR_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
+    case DPAR_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
+    case DPAR_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
+    case DPAR_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
+    default: return "(m + p - 1) (F + B) + 2 (p - 1) c"; /* gpipe, eager-1f1b */
+    }
+}
+
+static const char *dpari_closed_name(int32_t what)
+{
+    switch (what) {
+    case DPAR_CLOSED_MAKESPAN: return "makespan";
+    case DPAR_CLOSED_SPAN: return "span";
+    case DPAR_CLOSED_LATENCY: return "latency term";
+    case DPAR_CLOSED_IDLE: return "idle time";
+    default: return "peak";
+    }
+}
+
+DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                            int32_t what, int32_t rank, dpar_formula *formula,
+                                            dpar_why *why)
+{
+    dpari_closed q;
+    int late;
+    dpar_status status = dpari_closed_read(&q, order, t, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what < 0 || what >= DPAR_CLOSED_KINDS || rank < 0 || rank >= order->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
+                         order->ranks, 0);
+    }
+    dpari_closed_value(&q, t, what, rank);
+    if (q.unmet != NULL) {
+        return dpari_closed_say(&q, dpari_closed_name(what), why);
+    }
+    if (q.over) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
+                         order->micros, order->ranks, 0, 0);
+    }
+    late =
+        what == DPAR_CLOSED_MAKESPAN || (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+    formula->value = q.sum;
+    formula->text = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
+    return DPAR_OK;
+}
+
+/* ==== schedule/vshape.c ==== */
+
+/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
+ * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
+ * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
+/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
+
+typedef struct dpari_v {
+    int32_t p, m;
+    int32_t slots;   /* of a rank */
+    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
+    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
+    int32_t *live;   /* [p][slots]: activations behind a slot */
+    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t *number; /* [p][DPARI_V_NUMBERS] */
+    uint8_t *cell;   /* [p][slots] */
+} dpari_v;
+
+static int32_t dpari_v_slots(int32_t p, int32_t m)
+{
+    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+}
+
+DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
+}
+
+static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    v->p = p;
+    v->m = m;
+    v->slots = dpari_v_slots(p, m);
+    v->when = (int32_t *)work;
+    v->live = v->when + 4 * (int64_t)p * m;
+    v->owed = v->live + cells;
+    v->number = v->owed + cells;
+    v->cell = (uint8_t *)(v->number + (int64_t)p * DPARI_V_NUMBERS);
+    dpari_zero(v->cell, (size_t)cells);
+}
+
+static uint8_t *dpari_v_row(const dpari_v *v, int32_t rank)
+{
+    return v->cell + (int64_t)rank * v->slots;
+}
+
+static int32_t *dpari_v_number(const dpari_v *v, int32_t rank)
+{
+    return v->number + (int64_t)rank * DPARI_V_NUMBERS;
+}
+
+static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t micro)
+{
+    return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
+}
+
+/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
+{
+    int32_t k;
+    for (k = 0; k < v->m; k++) {
+        *dpari_v_when(v, rank, kind, k) = at + 6 * k;
+        dpari_v_row(v, rank)[at + 6 * k] = (uint8_t)kind;
+        if (v->tail && kind >= DPARI_V_B1) {
+            dpari_v_row(v, rank)[at + 6 * k + 1] = DPARI_V_TAIL;
+        }
+    }
+}
+
+/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
+ * way as it is. */
+static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
+{
+    int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
+    int32_t tail = kind >= DPARI_V_B1 ? v->tail : 0;
+    int32_t last = -1, own;
+    if (from >= 0 && from < v->p) {
+        last = *dpari_v_when(v, from, kind, k) + tail;
+    }
+    if (kind > DPARI_V_F0) {
+        own = *dpari_v_when(v, rank, kind - 1, k);
+        last = own > last ? own : last;
+    }
+    if (k > 0) {
+        own = *dpari_v_when(v, rank, kind, k - 1);
+        last = own > last ? own : last;
+    }
+    return last;
+}
+
+static void dpari_v_restart(dpari_v *v)
+{
+    dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
+}
+
+/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
+
+/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
+ * (`filled` 0), a free slot does one that is owed. */
+static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
+{
+    if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
+        ++*live;
+    } else if (cell == DPARI_V_B1 || cell == DPARI_V_B0) {
+        ++*owed;
+    } else if (cell == DPARI_V_W || (!filled && *owed > 0)) {
+        --*live;
+        --*owed;
+    }
+}
+
+/* The most activations that any rank ever holds. */
+static int32_t dpari_v_peak(dpari_v *v, int filled)
+{
+    int32_t rank, t, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int64_t base = (int64_t)rank * v->slots;
+        int32_t live = 0, owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            dpari_v_step(v->cell[base + t], filled, &live, &owed);
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+            most = live > most ? live : most;
+        }
+    }
+    return most;
+}
+
+/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
+ * until all is as it was. With `keep` the new numbers are written. */
+static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                          int32_t limit, int keep)
+{
+    int64_t base = (int64_t)rank * v->slots;
+    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t owed = v->owed[base + to - 1];
+    int32_t t;
+    for (t = to; t < v->slots; t++) {
+        dpari_v_step(v->cell[base + t], filled, &live, &owed);
+        if (live > limit) {
+            return 0;
+        }
+        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
+            return 1;
+        }
+        if (keep) {
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+        }
+    }
+    return 1;
+}
+
+/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                               int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    uint8_t kind = row[from];
+    for (; to < from; to++) {
+        if (row[to] != DPARI_V_FREE) {
+            continue;
+        }
+        row[to] = kind;
+        row[from] = DPARI_V_FREE;
+        if (dpari_v_replay(v, rank, to, from, filled, limit, 0)) {
+            (void)dpari_v_replay(v, rank, to, from, filled, limit, 1);
+            return to;
+        }
+        row[to] = DPARI_V_FREE;
+        row[from] = kind;
+    }
+    return from;
+}
+
+/* Gives every W the first free slot behind the inputs that are owed one. */
+static void dpari_v_fill(dpari_v *v)
+{
+    int32_t rank, t;
+    for (rank = 0; rank < v->p; rank++) {
+        uint8_t *row = dpari_v_row(v, rank);
+        int32_t owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            if (row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0) {
+                owed++;
+            } else if (row[t] == DPARI_V_FREE && owed > 0) {
+                row[t] = DPARI_V_W;
+                owed--;
+            }
+        }
+    }
+}
+
+/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    while (done > k) {
+        t--;
+        done -= row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0;
+    }
+    return t;
+}
+
+/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
+{
+    int kind = dpari_v_row(v, rank)[t];
+    int32_t *number = dpari_v_number(v, rank);
+    if (kind != DPARI_V_W) {
+        *dpari_v_when(v, rank, kind, k) =
+            dpari_v_advance(v, rank, dpari_v_needs(v, rank, kind, k) + 1, t, filled, limit);
+    } else {
+        int32_t input = dpari_v_input(v, rank, t, number[DPARI_V_B1] + number[DPARI_V_B0], k);
+        int32_t to = (int32_t)dpari_most(input, number[DPARI_V_LAST_W]);
+        number[DPARI_V_LAST_W] = dpari_v_advance(v, rank, to + 1, t, filled, limit);
+    }
+}
+
+/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
+ * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
+ * first B0 to the last micro-batch's F0. */
+static void dpari_v_reorder(dpari_v *v, int filled)
+{
+    int32_t limit = dpari_v_peak(v, filled);
+    int32_t t, rank;
+    int phase = 0;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            int32_t *number = dpari_v_number(v, rank);
+            int32_t k = number[kind]++;
+            if (kind == DPARI_V_FREE) {
+                continue;
+            }
+            phase += kind == DPARI_V_B0 && rank == 0 && phase == 0;
+            if (phase == 2 || (phase == 0 && filled)) {
+                dpari_v_move(v, rank, t, k, filled, limit);
+            } else if (kind == DPARI_V_W) {
+                number[DPARI_V_LAST_W] = t;
+            }
+            phase += kind == DPARI_V_F0 && k == v->m - 1 && phase == 1;
+        }
+    }
+}
+
+/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
+ * time and leave their slots. */
+static void dpari_v_squeeze(dpari_v *v, int filled)
+{
+    int32_t t, rank;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            uint8_t *cell = dpari_v_row(v, rank) + t;
+            int32_t *number = dpari_v_number(v, rank);
+            int kind = *cell;
+            if (kind == DPARI_V_FREE && (filled || number[DPARI_V_OWED] == 0)) {
+                continue;
+            }
+            *cell = DPARI_V_FREE;
+            if (kind == DPARI_V_FREE || kind == DPARI_V_W) {
+                number[DPARI_V_OWED]--;
+            } else {
+                int32_t k = number[kind]++;
+                int32_t at = dpari_v_needs(v, rank, kind, k) + 1;
+                at = number[DPARI_V_END] > at ? number[DPARI_V_END] : at;
+                number[DPARI_V_OWED] += kind >= DPARI_V_B1;
+                number[DPARI_V_END] = at;
+                *dpari_v_when(v, rank, kind, k) = at;
+                dpari_v_row(v, rank)[at] = (uint8_t)kind;
+            }
+            number[DPARI_V_END]++;
+        }
+    }
+}
+
+static void dpari_v_half_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, 2 * i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 3 * p - i - 2);
+        dpari_v_repeat(v, i, DPARI_V_B1, 3 * p + pause + 2 * i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B0, 6 * p + pause - i - 2);
+    }
+}
+
+static void dpari_v_min_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 2 * p - i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B1, 2 * p + pause + i);
+        dpari_v_repeat(v, i, DPARI_V_B0, 4 * p + pause - i - 1);
+    }
+}
+
+/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
+
+/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
+ * third, so that no two kinds fall on one slot of the 6. */
+static void dpari_v_whole_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
+    int32_t third = (3 - (p + 2) % 3) % 3;
+    for (i = 0; i < 2 * p; i++, at++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
+    }
+    at += p % 3 == 0 ? 3 : 0;
+    for (i = 0; i < 2 * p; i++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
+        third = (third + 1) % 3;
+        at += third == 0 ? 5 : 2;
+    }
+}
+
+/* An F goes forward while the slot before has room under the peak, a B to the first two free
+ * slots. The numbers of v->live follow. */
+static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    int32_t *live = v->live + (int64_t)rank * v->slots;
+    int kind = row[t], whole = kind >= DPARI_V_B1;
+    int32_t first = dpari_v_needs(v, rank, kind, k) + 1, to = whole ? first : t, i;
+    while (to > first && live[to - 1] < limit) {
+        to--;
+    }
+    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
+        to++;
+    }
+    if (to == t) {
+        return;
+    }
+    for (i = to; i < t; i++) {
+        live[i + whole] += whole ? -1 : 1;
+    }
+    row[t] = row[t + whole] = DPARI_V_FREE;
+    row[to + whole] = DPARI_V_TAIL;
+    row[to] = (uint8_t)kind;
+    *dpari_v_when(v, rank, kind, k) = to;
+}
+
+static void dpari_v_whole_moves(dpari_v *v)
+{
+    int32_t t, rank, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int32_t live = 0;
+        for (t = 0; t < v->slots; t++) {
+            int kind = dpari_v_row(v, rank)[t];
+            live += kind == DPARI_V_F0 || kind == DPARI_V_F1;
+            live -= kind == DPARI_V_TAIL;
+            v->live[(int64_t)rank * v->slots + t] = live;
+            most = live > most ? live : most;
+        }
+    }
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
+                dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
+            }
+        }
+    }
+}
+
+/* ---- both ----------------------------------------------------------------------------------- */
+
+static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+{
+    (*at)->kind = (uint8_t)kind;
+    (*at)->joined = 0;
+    (*at)->stage = (uint16_t)stage;
+    (*at)->micro = (uint16_t)micro;
+    (*at)->peer = 0;
+    ++*at;
+}
+
+/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    int32_t stage[2], next[DPARI_V_W] = {0, 0, 0, 0, 0}, weight[2] = {0, 0}, t, s;
+    stage[0] = rank;
+    stage[1] = 2 * v->p - 1 - rank;
+    for (t = 0; t < v->slots; t++) {
+        int kind = row[t];
+        if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
+            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+        } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
+            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
+                        next[kind]++);
+        } else if (kind == DPARI_V_FREE && !v->tail) {
+            s = weight[1] < next[DPARI_V_B1];
+            if (s || weight[0] < next[DPARI_V_B0]) {
+                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
+            }
+        }
+    }
+}
+
+DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+{
+    dpari_v v;
+    int32_t rank;
+    dpari_v_lay(&v, s->ranks, s->micros, work);
+    v.tail = rule == DPAR_1F1B_V;
+    if (v.tail) {
+        dpari_v_whole_blocks(&v);
+        dpari_v_whole_moves(&v);
+    } else {
+        if (rule == DPAR_V_HALF) {
+            dpari_v_half_blocks(&v);
+        } else {
+            dpari_v_min_blocks(&v);
+        }
+        dpari_v_fill(&v);
+        dpari_v_reorder(&v, 1);
+        dpari_v_squeeze(&v, 1);
+        dpari_v_reorder(&v, 0);
+        dpari_v_squeeze(&v, 0);
+    }
+    for (rank = 0; rank < v.p; rank++) {
+        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
+    }
+}
+
+/* ==== schedule/exact.c ==== */
+
+enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
+
+/* ---- the job -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
+{
+    int32_t s, r;
+    if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
+        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MOST_MICROS ||
+        (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
+                         "stages than ranks, stages x micro-batches at most 2^28",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
+        job->objective > DPAR_LEAST_SPAN) {
+        return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
+                         job->split, job->objective, 0, 0);
+    }
+    if (job->rank_of == NULL && job->map != DPAR_MAP_LOOP && job->map != DPAR_MAP_V) {
+        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_MAP_LOOP or DPAR_MAP_V", job->map, 0,
+                         0, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        r = dpari_pipe_rank(job, s);
+        if (r >= job->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", s, r, job->ranks, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* *sum += value, when value is 0 to 2^60 and the sum too. */
+static int dpari_job_add(int64_t *sum, int64_t value)
+{
+    const int64_t most = INT64_C(1) << DPARI_MOST_SUM;
+    if (value < 0 || value > most || *sum > most - value) {
+        return 0;
+    }
+    *sum += value;
+    return 1;
+}
+
+static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
+{
+    const dpar_times *t = job->times;
+    int64_t sum = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&t->forward, s), i = dpari_each_at(&t->input, s);
+        int64_t w = dpari_each_at(&t->weight, s), b = dpari_each_at(&t->backward, s);
+        int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
+        if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
+            wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: times, latency and bytes are 0 or more, bandwidth 0 to "
+                             "INT64_MAX / 10",
+                             s, 0, 0, 0);
+        }
+        lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
+                  ? INT64_MAX
+                  : dpari_pipe_message(t, s);
+        if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
+            !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
+            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # units of time pass 2^60",
+                         job->micros, sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
+{
+    int64_t sum = 0, each = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+        int64_t i = dpari_pipe_hold(job->times, DPARI_I, s);
+        int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
+        if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
+            dpari_each_at(&job->times->hold_always, s) < 0) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "stage # holds # for F, # for I and # for W: F takes what I and W give "
+                "back, hold_always is 0 or more",
+                s, f, i, w);
+        }
+        if (!dpari_job_add(&sum, f) ||
+            !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
+            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # bytes pass 2^60", job->micros,
+                         sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* One rank: has it a stage, and does one micro-batch fit on all that it has? */
+static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_why *why)
+{
+    int64_t cap = dpari_each_at(&job->cap, rank), need = 0, always = 0, one = -1;
+    int32_t s, stages = 0, alike = 1;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f;
+        if (dpari_pipe_rank(job, s) != rank) {
+            continue;
+        }
+        f = dpari_pipe_hold(job->times, DPARI_F, s);
+        alike = alike && (one < 0 || one == f);
+        one = f;
+        need += f;
+        always += dpari_each_at(&job->times->hold_always, s);
+        stages++;
+    }
+    if (stages == 0 || cap < 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # has # stages and a cap of #", rank, stages, cap,
+                         0);
+    }
+    if (cap == 0 || need <= cap - always) {
+        return DPAR_OK;
+    }
+    if (alike && always == 0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "cannot fit: rank # needs # activations of # bytes, its cap is #", rank,
+                         stages, one, cap);
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "cannot fit: rank # holds # bytes always and needs # more for one "
+                     "micro-batch, its cap is #",
+                     rank, always, need, cap);
+}
+
+DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpari_job_shape(job, why);
+    int32_t r;
+    if (st == DPAR_OK) {
+        st = dpari_job_times(job, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_job_holds(job, why);
+    }
+    for (r = 0; r < job->ranks && st == DPAR_OK; r++) {
+        st = dpari_job_fits(job, r, why);
+    }
+    return st;
+}
+
+DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job)
+{
+    return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
+}
+
+/* What a bound is made of, along the chain. */
+typedef struct dpari_chain {
+    int64_t way;  /* F down and I back of all stages, messages and the last W: one micro-batch */
+    int64_t head; /* to the stage at hand */
+    int64_t back; /* from its I to the end: I of the stages before, messages */
+} dpari_chain;
+
+static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
+{
+    return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
+               ? dpari_pipe_message(job->times, stage)
+               : 0;
+}
+
+static int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+{
+    return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
+}
+
+/* What a stage's activation is held for at least, from its F to the end of its I. */
+static int64_t dpari_bound_hold(const dpar_pipe_job *job, const dpari_chain *c)
+{
+    return c->way - c->head - c->back - dpari_job_weight(job, 0);
+}
+
+static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chain *c)
+{
+    c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
+    c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
+}
+
+/* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
+ * to the side that keeps this a bound; 0 when the product is too large. */
+static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    dpari_chain c = *chain;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    int64_t cap = dpari_each_at(&job->cap, r), area = 0, part, unit = 1 + (cap >> 20);
+    for (s = first; s < job->stages && cap > 0; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+            int64_t w = job->split ? -dpari_pipe_hold(job->times, DPARI_W, s) : 0;
+            if (!dpari_mul(f / unit, dpari_bound_hold(job, &c), &part) ||
+                !dpari_job_add(&area, part) ||
+                !dpari_mul(w / unit, dpari_job_weight(job, s), &part) ||
+                !dpari_job_add(&area, part)) {
+                return 0;
+            }
+        }
+        dpari_bound_step(job, s, &c);
+    }
+    if (cap == 0 || !dpari_mul(area, job->micros, &area)) {
+        return 0;
+    }
+    return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
+           (job->objective == DPAR_LEAST_MAKESPAN ? chain->head : 0);
+}
+
+/* The bound of a rank whose first stage is `first`, with the chain at that stage. */
+static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
+    int64_t bound;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    for (s = first; s < job->stages; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            pass += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s);
+            weight += dpari_job_weight(job, s);
+        }
+    }
+    pass *= job->micros;
+    weight *= job->micros;
+    bound = pass + weight;
+    if (job->objective == DPAR_LEAST_MAKESPAN) {
+        bound = chain->head + pass +
+                dpari_most(weight, first > 0 ? chain->back + dpari_job_weight(job, 0)
+                                             : dpari_job_weight(job, first));
+    }
+    return dpari_most(bound, dpari_bound_area(job, first, chain));
+}
+
+/* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
+ * first came back; or the turns in which its activations fit. */
+static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpari_chain *c)
+{
+    int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+    int64_t one = dpari_pipe_hold(job->times, DPARI_F, s), best = 0, fit;
+    int64_t cap = dpari_each_at(&job->cap, dpari_pipe_rank(job, s));
+    int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
+    if (job->objective == DPAR_LEAST_MAKESPAN ||
+        dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
+        best = c->way + (job->micros - 1) * dpari_most(f, i);
+    }
+    if (cap == 0 || one == 0) {
+        return best;
+    }
+    fit = cap / one;
+    if (fit > 0 && fit < job->micros) {
+        int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
+        int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
+        best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
+    }
+    return best;
+}
+
+DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job)
+{
+    dpari_chain c;
+    int64_t bound = 0;
+    int32_t s;
+    if (dpari_pipe_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    dpari_zero(&c, sizeof(c));
+    for (s = 0; s < job->stages; s++) {
+        c.way += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s) +
+                 2 * dpari_job_lag(job, s);
+    }
+    c.way += dpari_job_weight(job, 0);
+    for (s = 0; s < job->stages; s++) {
+        int32_t r = dpari_pipe_rank(job, s), k = 0;
+        while (dpari_pipe_rank(job, k) != r) {
+            k++;
+        }
+        if (k == s) {
+            bound = dpari_most(bound, dpari_bound_rank(job, s, &c));
+        }
+        bound = dpari_most(bound, dpari_bound_stage(job, s, &c));
+        dpari_bound_step(job, s, &c);
+    }
+    return bound;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
+enum { DPARI_WAIT = 3, DPARI_LATE = 3, DPARI_PROBES = 4 };
+
+/* A place on the way down: rank `rank` is free at `at`; what it did there, and what that changed.
+ */
+typedef struct dpari_place {
+    int64_t at, free, seen, start;
+    int64_t arrives; /* the earliest that anything else can reach the rank */
+    int32_t rank, choice;
+    int32_t kind, stage; /* DPARI_WAIT: nothing was begun */
+} dpari_place;
+
+/* The table's entries: a number, not 0, of the state; the state; since when (makespan: the time,
+ * span: each rank's time since its start). All are 32 or 64 bits. */
+typedef struct dpari_search {
+    dpari_pipe q;
+    int64_t *seen; /* [ranks]: what had arrived by then is not begun before something else */
+    int32_t span;  /* 1: the objective is the span */
+    int64_t best, bound, nodes, most;
+    dpari_place *place;
+    int64_t depth, actions;
+    uint32_t *key;
+    int64_t *since;
+    char *table;
+    int64_t entries;
+    int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
+} dpari_search;
+
+/* Has the head of this queue arrived by `at`, and may it be begun? */
+static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
+{
+    int32_t r = x->q.rank[s];
+    int64_t arrival;
+    if (!dpari_pipe_may(&x->q, kind, s)) {
+        return 0;
+    }
+    if (kind == DPARI_W) {
+        return x->seen[r] == DPARI_NEVER;
+    }
+    arrival = dpari_pipe_arrival(&x->q, kind, s);
+    return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
+}
+
+/* The first time at which the rank has something to decide; INT64_MAX: none is known. */
+static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t wake = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int64_t at = 0;
+            if (!dpari_pipe_may(q, kind, q->list[i])) {
+                continue;
+            }
+            if (kind != DPARI_W) {
+                at = dpari_pipe_arrival(q, kind, q->list[i]);
+            }
+            if (at == DPARI_NEVER || at <= x->seen[r]) {
+                continue;
+            }
+            wake = dpari_least(wake, dpari_most(at, q->free[r]));
+        }
+    }
+    return wake;
+}
+
+/* For each queue the earliest that its head can arrive, into q->next; and for each rank the
+ * earliest that it can go on, into q->sum; INT64_MAX: never. */
+static void dpari_exact_arrivals(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t k, s, r, back;
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = INT64_MAX;
+    }
+    for (k = 0; k < 2 * q->stages; k++) {
+        int kind;
+        int64_t at, *next;
+        back = k >= q->stages;
+        kind = back ? DPARI_I : DPARI_F;
+        s = back ? 2 * q->stages - 1 - k : k;
+        r = q->rank[s];
+        next = &q->next[kind][s];
+        at = dpari_pipe_arrival(q, kind, s);
+        if (at == DPARI_NEVER) { /* its producer has not begun it */
+            int32_t from = k == q->stages ? s : back ? s + 1 : s - 1;
+            int of = k == q->stages ? DPARI_F : kind;
+            at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
+            at += k == q->stages ? 0 : q->lag[back ? s : from];
+        }
+        *next = at;
+        if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
+            q->sum[r] = dpari_least(q->sum[r], at);
+        }
+        if (back && x->seen[r] == DPARI_NEVER && dpari_pipe_may(q, DPARI_W, s)) {
+            q->sum[r] = 0;
+        }
+    }
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = dpari_most(q->sum[r], q->free[r]);
+    }
+}
+
+/* A stage's work of this kind that is left. */
+static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
+{
+    return (q->micros - q->done[kind][s]) * q->time[kind][s];
+}
+
+/* What the objective counts as the rank's zero; its start, when that is known. */
+static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
+{
+    return !x->span ? 0 : x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+}
+
+/* No schedule that goes on from here has a smaller objective. Down the chain: a stage ends its last
+ * F after all F of its rank's stages up to it. Back: its last I after all F of the rank and all I
+ * of the stages from it on. Then W. */
+static int64_t dpari_exact_bound(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t chain = 0, bound = 0;
+    int32_t s, r, last = q->micros - 1;
+    dpari_exact_arrivals(x);
+    for (r = 0; r < q->ranks; r++) {
+        if (q->sum[r] == INT64_MAX) {
+            if (q->count[r] <
+                (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (2 + q->split)) {
+                return INT64_MAX;
+            }
+            q->sum[r] = q->free[r];
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t left = dpari_exact_left(q, DPARI_F, s);
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += s > 0 ? q->lag[s - 1] : 0;
+        chain = left > 0 ? dpari_most(q->sum[r], chain + q->time[DPARI_F][s])
+                         : q->end[DPARI_F][(int64_t)s * q->micros + last];
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        int64_t left = dpari_exact_left(q, DPARI_I, s), whole;
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += q->lag[s];
+        chain = q->done[DPARI_I][s] <= last ? dpari_most(q->sum[r], chain + q->time[DPARI_I][s])
+                                            : q->end[DPARI_I][(int64_t)s * q->micros + last];
+        whole = chain + (q->split && q->done[DPARI_W][s] <= last ? q->time[DPARI_W][s] : 0);
+        bound = dpari_most(bound, whole - dpari_exact_zero(x, r, whole));
+    }
+    for (s = 0; s < q->stages && q->split; s++) {
+        q->sum[q->rank[s]] += dpari_exact_left(q, DPARI_W, s);
+    }
+    for (r = 0; r < q->ranks; r++) {
+        bound = dpari_most(bound, q->sum[r] - dpari_exact_zero(x, r, q->sum[r]));
+    }
+    return bound;
+}
+
+/* The messages to a stage that are still under way, or its producer not done with; appends what is
+ * left of each to the key. Returns how many, -1: more than a key holds. */
+static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
+                                int32_t *used)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t from = kind == DPARI_F ? s - 1 : s + 1, k, count = 0;
+    if (from < 0 || from >= q->stages || q->rank[from] == q->rank[s]) {
+        return 0;
+    }
+    for (k = q->done[kind][from] - 1; k >= q->done[kind][s]; k--) {
+        int64_t arrival =
+            q->end[kind][(int64_t)from * q->micros + k] + q->lag[kind == DPARI_F ? from : s];
+        if (arrival <= dpari_most(at, q->free[q->rank[s]])) {
+            break;
+        }
+        if (count == DPARI_LATE || *used == x->keys) {
+            return -1;
+        }
+        x->key[(*used)++] = (uint32_t)(arrival - at);
+        count++;
+    }
+    return count;
+}
+
+/* The state at time `at`, as numbers relative to it, into x->key and x->since; 0 when it does not
+ * go into a key. */
+static int dpari_exact_key(dpari_search *x, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t s, r, used = q->stages + q->ranks, k;
+    for (k = used; k < x->keys; k++) {
+        x->key[k] = 0;
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t seen = x->seen[q->rank[s]];
+        int64_t f = dpari_pipe_arrival(q, DPARI_F, s), i = dpari_pipe_arrival(q, DPARI_I, s);
+        int32_t late_f = dpari_exact_late(x, DPARI_F, s, at, &used);
+        int32_t late_i = dpari_exact_late(x, DPARI_I, s, at, &used);
+        if (late_f < 0 || late_i < 0) {
+            return 0;
+        }
+        x->key[s] = (uint32_t)q->done[0][s] | (uint32_t)q->done[1][s] << 8 |
+                    (uint32_t)q->done[2][s] << 16 | (uint32_t)late_f << 24 |
+                    (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
+                    (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
+                    (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
+    }
+    for (r = 0; r < q->ranks; r++) {
+        x->key[q->stages + r] = (uint32_t)dpari_most(q->free[r] - at, 0);
+        if (x->span) {
+            x->since[r] = q->start[r] == DPARI_NEVER ? 0 : at - q->start[r];
+        }
+    }
+    if (!x->span) {
+        x->since[0] = at;
+    }
+    return 1;
+}
+
+/* The table's slot of the key: the one that has it (*found), else the one to overwrite. */
+static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
+{
+    uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
+    char *slot = NULL, *home = NULL;
+    int32_t k, i;
+    for (k = 0; k < x->keys; k++) {
+        h = (h ^ x->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
+        h ^= h >> 29;
+    }
+    *name = (uint32_t)h | 1;
+    *found = 0;
+    for (i = 0; i < DPARI_PROBES; i++) {
+        const uint32_t *has;
+        slot = x->table +
+               ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
+        has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
+        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
+        }
+        if (has[0] == *name && k == x->keys) {
+            *found = 1;
+            return slot;
+        }
+        if (has[0] == 0) {
+            return slot;
+        }
+        home = home == NULL ? slot : home;
+    }
+    return home;
+}
+
+/* Was this state, no later, searched to its end? */
+static int dpari_exact_known(dpari_search *x, int64_t at)
+{
+    uint32_t name;
+    int found = 0, k;
+    const int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return 0;
+    }
+    since = (const int64_t *)(const void *)dpari_exact_slot(x, &name, &found);
+    for (k = 0; found && k < x->sinces; k++) {
+        found = since[k] <= x->since[k];
+    }
+    return found;
+}
+
+static void dpari_exact_keep(dpari_search *x, int64_t at)
+{
+    uint32_t name, *has;
+    int found, k;
+    int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return;
+    }
+    since = (int64_t *)(void *)dpari_exact_slot(x, &name, &found);
+    has = (uint32_t *)(void *)(since + x->sinces);
+    has[0] = name;
+    for (k = 0; k < x->keys; k++) {
+        has[k + 1] = x->key[k];
+    }
+    for (k = 0; k < x->sinces; k++) {
+        since[k] = x->since[k];
+    }
+}
+
+/* Who decides next, and when; 0 when nobody can. */
+static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
+{
+    int32_t r;
+    *at = INT64_MAX;
+    for (r = 0; r < x->q.ranks; r++) {
+        int64_t wake = dpari_exact_wake(x, r);
+        if (wake < *at) {
+            *at = wake;
+            *rank = r;
+        }
+    }
+    return *at != INT64_MAX;
+}
+
+/* Does the same action stand at a stage before this one of the rank, with the same time and bytes?
+ * Then doing that one is as good. */
+static int dpari_exact_twin(const dpari_search *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, r = q->rank[s];
+    for (i = q->first[r]; q->list[i] < s; i++) {
+        int32_t o = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, o) && q->time[DPARI_W][o] == q->time[DPARI_W][s] &&
+            q->hold[DPARI_W][o] == q->hold[DPARI_W][s]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Is waiting of use? Not when nothing can arrive, and not when an action that takes no memory is
+ * over before anything can. (Nor an F without a cap; but in a span, where an early F may start
+ * another rank's clock.) */
+static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, kind;
+    if (p->arrives == INT64_MAX) {
+        return 0;
+    }
+    for (i = q->first[p->rank]; i < q->first[p->rank + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int32_t s = q->list[i];
+            if ((kind != DPARI_F || (q->cap[p->rank] == INT64_MAX && !x->span)) &&
+                dpari_exact_ready(x, kind, s, p->at) && q->time[kind][s] <= p->arrives - p->at) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The next thing to try at a place: I of its stages, F from the last stage on, W, and to wait. */
+static int dpari_exact_choose(dpari_search *x, dpari_place *p)
+{
+    static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
+    const dpari_pipe *q = &x->q;
+    int32_t first = q->first[p->rank], count = q->first[p->rank + 1] - first;
+    for (; p->choice < 3 * count; p->choice++) {
+        p->kind = order[p->choice / count];
+        p->stage = q->list[first + count - 1 - p->choice % count];
+        if (dpari_exact_ready(x, p->kind, p->stage, p->at) &&
+            !(p->kind == DPARI_W && dpari_exact_twin(x, p->stage))) {
+            p->choice++;
+            return 1;
+        }
+    }
+    p->kind = DPARI_WAIT;
+    return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
+}
+
+static void dpari_exact_do(dpari_search *x, dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    p->free = q->free[p->rank];
+    p->seen = x->seen[p->rank];
+    p->start = q->start[p->rank];
+    if (p->kind == DPARI_WAIT) {
+        x->seen[p->rank] = p->at;
+    } else {
+        dpari_pipe_put(q, p->kind, p->stage);
+        x->seen[p->rank] = DPARI_NEVER;
+        x->actions++;
+    }
+}
+
+static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    q->free[p->rank] = p->free;
+    x->seen[p->rank] = p->seen;
+    q->start[p->rank] = p->start;
+    if (p->kind != DPARI_WAIT) {
+        q->done[p->kind][p->stage]--;
+        q->count[p->rank]--;
+        q->held[p->rank] -= q->hold[p->kind][p->stage];
+        x->actions--;
+    }
+}
+
+/* A complete schedule that is better: the way down, into s. */
+static void dpari_exact_write(dpari_search *x, dpar_schedule *s, dpar_pipe_result *result)
+{
+    dpari_pipe *q = &x->q;
+    int64_t i;
+    dpari_pipe_measure(q, &result->makespan, &result->span);
+    x->best = x->span ? result->span : result->makespan;
+    dpari_pipe_open(q, s);
+    dpari_pipe_reset(q);
+    for (i = 0; i < x->depth; i++) {
+        if (x->place[i].kind != DPARI_WAIT) {
+            dpari_pipe_put(q, x->place[i].kind, x->place[i].stage);
+        }
+    }
+    q->action = NULL;
+}
+
+/* What can arrive at a rank after `at`, at the earliest; INT64_MAX: nothing. After bound(). */
+static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t next = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_I; kind++) {
+            int32_t s = q->list[i];
+            if (dpari_pipe_may(q, kind, s) && q->next[kind][s] > at) {
+                next = dpari_least(next, q->next[kind][s]);
+            }
+        }
+    }
+    return next;
+}
+
+/* Comes to a new place. 0: nothing better lies beyond it. */
+static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    dpari_place *p = &x->place[x->depth];
+    x->nodes++;
+    if (dpari_exact_bound(x) >= x->best) {
+        return 0;
+    }
+    if (x->actions == dpari_pipe_actions(job)) {
+        dpari_exact_write(x, s, result);
+        return 0;
+    }
+    if (!dpari_exact_turn(x, &p->rank, &p->at) || dpari_exact_known(x, p->at)) {
+        return 0;
+    }
+    p->choice = 0;
+    p->arrives = dpari_exact_next(x, p->rank, p->at);
+    return 1;
+}
+
+/* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
+static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                            dpar_pipe_result *result)
+{
+    int down = dpari_exact_enter(x, job, s, result);
+    while (x->best > x->bound) {
+        dpari_place *p = &x->place[x->depth];
+        if (down && dpari_exact_choose(x, p)) {
+            if (x->nodes >= x->most) {
+                return 1;
+            }
+            dpari_exact_do(x, p);
+            x->depth++;
+            down = dpari_exact_enter(x, job, s, result);
+            if (!down) {
+                p = &x->place[--x->depth];
+                dpari_exact_undo(x, p);
+                down = 1;
+            }
+            continue;
+        }
+        if (!down) {
+            return 0; /* the root itself */
+        }
+        dpari_exact_keep(x, p->at);
+        if (x->depth == 0) {
+            return 0;
+        }
+        dpari_exact_undo(x, &x->place[--x->depth]);
+    }
+    return 0;
+}
+
+/* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
+ * once for the I of each of its stages, and once more. */
+static int64_t dpari_exact_depth(const dpar_pipe_job *job)
+{
+    return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
+}
+
+static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
+{
+    dpari_search *x = (dpari_search *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
+    int32_t r;
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->sinces = x->span ? job->ranks : 1;
+    x->keys = job->stages + 3 * job->ranks;
+    x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
+    x->seen = dpari_pipe_wide(&at, job->ranks);
+    x->since = dpari_pipe_wide(&at, x->sinces);
+    x->place = (dpari_place *)(void *)at;
+    at += (int64_t)sizeof(dpari_place) * dpari_exact_depth(job);
+    x->key = (uint32_t *)(void *)at;
+    at += 8 * ((x->keys + 1) / 2);
+    x->table = at;
+    x->entries = dpari_least((end - at) / x->size, INT32_MAX);
+    dpari_zero(x->table, (size_t)(x->entries * x->size));
+    for (r = 0; r < job->ranks; r++) {
+        x->seen[r] = DPARI_NEVER;
+    }
+    x->depth = x->actions = x->nodes = 0;
+    return x;
+}
+
+static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpari_pipe_check(job, why);
+    int32_t s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
+        job->micros > DPARI_EXACT_MICROS) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: an exact search takes up to 12, 24 "
+                         "and 255",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+        int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
+        if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: F # and I # take 1 to 2^31 - 1, W and messages 0 to that", s,
+                             f, i, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+{
+    int64_t keys, sinces;
+    if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    keys = job->stages + 3 * (int64_t)job->ranks;
+    sinces = job->objective == DPAR_LEAST_SPAN ? job->ranks : 1;
+    return (int64_t)sizeof(dpari_search) + dpari_pipe_bytes(job) + 8 * (job->ranks + sinces) +
+           (int64_t)sizeof(dpari_place) * dpari_exact_depth(job) + 8 * ((keys + 1) / 2) +
+           entries * (8 * sinces + 8 * ((keys + 2) / 2));
+}
+
+DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                         int64_t bytes, dpar_why *why)
+{
+    dpari_search *x;
+    dpar_pipe_result got;
+    dpar_status st = dpari_exact_check(job, why);
+    int more;
+    if (st == DPAR_OK && (nodes < 0 || known < 0)) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes and a known # are 0 or more", nodes, known, 0, 0);
+    }
+    if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
+                       s->stages, job->ranks, job->stages);
+    }
+    if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
+        st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
+                       dpari_exact_bytes(job, 1), bytes, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&got, sizeof(got));
+    x = dpari_exact_lay(job, mem, bytes);
+    x->most = nodes;
+    x->best = known > 0 ? known : INT64_MAX;
+    x->bound = dpari_pipe_bound(job);
+    more = dpari_exact_walk(x, job, s, &got);
+    got.bound = more ? x->bound : x->best;
+    got.nodes = x->nodes;
+    *result = got;
+    return more ? DPAR_MORE : DPAR_OK;
+}
+
+/* ==== schedule/auto.c ==== */
+
+enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
+enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
+
+/* A rule, -1: none, and what it reached. */
+typedef struct dpari_found {
+    int rule;
+    int64_t makespan, span;
+} dpari_found;
+
+/* What a run works in. */
+typedef struct dpari_auto {
+    dpari_pipe q;
+    int span;                  /* is that the objective? */
+    dpari_found found[2];      /* the best of the lists; of the others */
+    int64_t bound, work;       /* of the objective; actions tried */
+    int64_t most;              /* rounds: of idle */
+    int gap, back_first, fill; /* rounds */
+    int prefer, weights;       /* lists */
+    int32_t group;             /* lists: micro-batches that go through together */
+    int64_t period;            /* work of the busiest rank for one micro-batch */
+    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
+                      actions done */
+    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
+    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
+    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
+    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
+    int32_t *kept;  /* [stages]: limits of the best */
+    char *rest;     /* published: the schedule as it is made */
+    int64_t rest_bytes;
+} dpari_auto;
+
+static int64_t dpari_auto_actions(const dpari_pipe *q)
+{
+    return (int64_t)q->stages * q->micros * (2 + q->split);
+}
+
+/* Was all done? */
+static int dpari_auto_all(const dpari_pipe *q)
+{
+    int64_t all = 0;
+    int32_t r;
+    for (r = 0; r < q->ranks; r++) {
+        all += q->count[r];
+    }
+    return all == dpari_auto_actions(q);
+}
+
+/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+
+static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s];
+    int started = q->start[r] != DPARI_NEVER;
+    int64_t free = q->free[r];
+    dpari_pipe_put(q, kind, s);
+    if (started) {
+        x->idle[s] += q->free[r] - free - q->time[kind][s];
+        x->most = dpari_most(x->most, x->idle[s]);
+    }
+}
+
+/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
+ * the gap would make this rank the idlest. */
+static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
+{
+    dpari_pipe *q = &x->q;
+    const int64_t *free = &q->free[q->rank[s]];
+    while (dpari_pipe_may(q, DPARI_W, s) && *free + q->time[DPARI_W][s] <= arrival) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+    if (dpari_pipe_may(q, DPARI_W, s) && *free < arrival &&
+        (x->fill || arrival - *free > x->most - x->idle[s])) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+}
+
+/* How many F's beyond the first each stage does before its first I can be there, from the last
+ * stage on; then fewer than the stage before. */
+static void dpari_rounds_ahead(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int32_t s;
+    for (s = q->stages - 1; s >= 0; s--) {
+        int32_t r = q->rank[s];
+        int64_t at = q->free[r], held = q->held[r], f = q->time[DPARI_F][s];
+        x->want[s] = 0;
+        back = s == q->stages - 1 ? at : back + q->lag[s];
+        while (s < q->stages - 1 && 1 + x->want[s] < q->micros &&
+               q->hold[DPARI_F][s] <= q->cap[r] - held && (x->gap ? at + f <= back : at < back)) {
+            at += f;
+            held += q->hold[DPARI_F][s];
+            x->want[s]++;
+        }
+        back = dpari_most(at, back) + q->time[DPARI_I][s];
+    }
+    for (s = 1; s < q->stages; s++) {
+        if (x->want[s] > x->want[s - 1] ||
+            (x->want[s] == x->want[s - 1] && 1 + x->want[s] < q->micros)) {
+            x->want[s] = (int32_t)dpari_most(x->want[s - 1] - 1, 0);
+        }
+    }
+}
+
+static void dpari_rounds_begin(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    x->most = 0;
+    for (s = 0; s < q->stages; s++) {
+        x->idle[s] = 0;
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    dpari_rounds_ahead(x);
+    for (s = 0; s < q->stages; s++) {
+        for (; x->want[s] > 0; x->want[s]--) {
+            dpari_rounds_put(x, DPARI_F, s);
+        }
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        dpari_rounds_put(x, DPARI_I, s);
+    }
+}
+
+/* Is it time for the stage's next F? Not, with back_first, when it is two or more ahead of the
+ * stage behind and that one would wait for its I. */
+static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
+    int32_t w = q->done[DPARI_W][s];
+    if (q->done[DPARI_F][s] >= q->micros) {
+        return 0;
+    }
+    if (!x->back_first || s + 1 == q->stages || q->done[DPARI_F][s] < q->done[DPARI_F][s + 1] + 2) {
+        return 1;
+    }
+    next = q->free[q->rank[s + 1]] + q->time[DPARI_F][s + 1] + q->time[DPARI_I][s + 1] + q->lag[s];
+    if (free >= next) {
+        return 0;
+    }
+    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held && w < q->done[DPARI_I][s]; w++) {
+        held += q->hold[DPARI_W][s];
+        work += q->time[DPARI_W][s];
+    }
+    return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
+}
+
+/* An F of each stage that is to do one; 0 when memory does not allow it. */
+static int dpari_rounds_forward(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    for (s = 0; s < q->stages; s++) {
+        x->want[s] = dpari_rounds_wants(x, s);
+    }
+    for (s = q->stages - 2; s >= 0; s--) {
+        x->want[s] = x->want[s] && x->want[s + 1];
+    }
+    for (s = 0; s < q->stages; s++) {
+        if (!x->want[s]) {
+            continue;
+        }
+        while (!dpari_pipe_may(q, DPARI_F, s) && dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+        if (!dpari_pipe_may(q, DPARI_F, s) || dpari_pipe_arrival(q, DPARI_F, s) == DPARI_NEVER) {
+            return 0;
+        }
+        dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    return 1;
+}
+
+/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). 0: it found no way. */
+static int dpari_rounds_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t round, s;
+    x->gap = rule & 1;
+    x->back_first = rule >> 1 & 1;
+    x->fill = rule >> 2 & 1;
+    dpari_rounds_begin(x);
+    for (round = 1; round < q->micros; round++) {
+        if (!dpari_rounds_forward(x)) {
+            return 0;
+        }
+        for (s = q->stages - 1; s >= 0; s--) {
+            if (dpari_pipe_arrival(q, DPARI_I, s) == DPARI_NEVER) {
+                return 0;
+            }
+            if (s + 1 < q->stages) {
+                dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
+            }
+            while (s == 0 && q->done[DPARI_F][0] == q->micros && dpari_pipe_may(q, DPARI_W, 0)) {
+                dpari_rounds_put(x, DPARI_W, 0);
+            }
+            dpari_rounds_put(x, DPARI_I, s);
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        while (dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+    }
+    return 1;
+}
+
+/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
+enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+
+/* May the stage's next F be begun? The oldest micro-batch that is not through all stages only needs
+ * room. The others must leave, besides, all that one micro-batch takes on this rank: so the oldest
+ * always gets through, and there is no deadlock. */
+static int dpari_list_admits(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], oldest = q->done[DPARI_F][q->stages - 1], i;
+    int64_t young = q->always[r];
+    if (!dpari_pipe_may(q, DPARI_F, s)) {
+        return 0;
+    }
+    if (q->done[DPARI_F][s] <= oldest) {
+        return 1;
+    }
+    if (q->done[DPARI_F][s] - q->done[DPARI_I][s] >= x->limit[s]) {
+        return 0;
+    }
+    if (q->first[r + 1] - q->first[r] == 1 || q->cap[r] == INT64_MAX) {
+        return 1;
+    }
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t more = q->done[DPARI_F][q->list[i]] - oldest - 1;
+        young += more > 0 ? more * q->hold[DPARI_F][q->list[i]] : 0;
+    }
+    return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
+}
+
+/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
+ * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t n = q->first[r + 1] - q->first[r], i, best = -1, lot = 0;
+    for (i = 0; i < n; i++) {
+        int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
+        int32_t group = q->done[kind][s] / x->group;
+        int64_t arrival = dpari_pipe_arrival(q, kind, s);
+        if (arrival == DPARI_NEVER ||
+            !(kind == DPARI_F ? dpari_list_admits(x, s) : dpari_pipe_may(q, kind, s))) {
+            continue;
+        }
+        if (arrival > at) {
+            *soon = dpari_least(*soon, arrival);
+        } else if (best < 0 || group < lot) {
+            best = s;
+            lot = group;
+        }
+    }
+    return best;
+}
+
+/* The stage with the oldest W that waits; -1: none. */
+static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
+{
+    int32_t i, best = -1;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, s) &&
+            (best < 0 || q->done[DPARI_W][s] <= q->done[DPARI_W][best])) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* Does memory alone keep an F of the rank that is here from being begun? */
+static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        int64_t arrival = dpari_pipe_arrival(q, DPARI_F, s);
+        if (q->done[DPARI_F][s] < q->micros && arrival != DPARI_NEVER && arrival <= at &&
+            !dpari_pipe_may(q, DPARI_F, s)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
+                             int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t soon_i = INT64_MAX;
+    int32_t i, f, w = dpari_list_weight(q, r);
+    int forth = x->prefer == DPARI_FORTH || (x->prefer == DPARI_IN_TURN && x->want[r] != DPARI_F);
+    *soon = INT64_MAX;
+    i = dpari_list_head(x, DPARI_I, r, at, &soon_i);
+    f = dpari_list_head(x, DPARI_F, r, at, soon);
+    *soon = dpari_least(*soon, soon_i);
+    if (i >= 0 && !(f >= 0 && forth)) {
+        *stage = i;
+        return DPARI_I;
+    }
+    *stage = w;
+    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
+                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
+                         : x->weights == DPARI_W_AT_ONCE)) {
+        return DPARI_W;
+    }
+    *stage = f;
+    return f >= 0 ? DPARI_F : -1;
+}
+
+/* Tells a rank that something of use is there at `at`. */
+static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
+{
+    x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
+}
+
+static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
+    dpari_pipe_put(q, kind, s);
+    x->want[r] = kind;
+    x->wake[r] = q->free[r];
+    if (kind != DPARI_W && to >= 0 && to < q->stages) {
+        dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
+    }
+    if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
+        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+            dpari_list_tell(x, k, at);
+        }
+    }
+}
+
+/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
+ * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
+ * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
+ */
+enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
+static void dpari_list_limits(dpari_auto *x, int fourths)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    int32_t r, i;
+    for (r = 0; r < q->ranks; r++) {
+        int64_t sum = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            sum += x->hold[q->list[i]] / unit;
+        }
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            int32_t s = q->list[i];
+            int64_t n = q->micros, fit = n;
+            if (q->hold[DPARI_F][s] > 0) {
+                fit = dpari_least((q->cap[r] - q->always[r]) / q->hold[DPARI_F][s], n);
+            }
+            if (fourths == DPARI_LIMIT_EVEN) {
+                n = fit / (q->first[r + 1] - q->first[r]);
+            } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
+                n = fit * (x->hold[s] / unit) / sum;
+            } else if (fourths > 0 && x->period > 0) {
+                n = dpari_mul(x->hold[s], fourths, &n) ? dpari_ceil_div(n, 4 * x->period) : n;
+            }
+            x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
+        }
+    }
+}
+
+/* The rule as a number of mixed radix. 1: all was done. */
+static int dpari_list_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r, stage = 0;
+    x->prefer = rule % DPARI_PREFERS;
+    x->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
+    rule /= DPARI_PREFERS * DPARI_WEIGHTS;
+    x->group = rule == 0 ? q->ranks : 1;
+    for (r = 0; r < q->ranks; r++) {
+        x->wake[r] = 0;
+        x->want[r] = DPARI_I;
+    }
+    for (;;) {
+        int64_t at = INT64_MAX, soon;
+        int32_t next = 0;
+        int kind;
+        for (r = 0; r < q->ranks; r++) {
+            if (x->wake[r] < at) {
+                at = x->wake[r];
+                next = r;
+            }
+        }
+        if (at == INT64_MAX) {
+            break;
+        }
+        kind = dpari_list_choose(x, next, at, &stage, &soon);
+        x->wake[next] = soon;
+        if (kind >= 0) {
+            dpari_list_do(x, kind, stage, at);
+        }
+    }
+    return dpari_auto_all(q);
+}
+
+/* ---- published orders ------------------------------------------------------------------------ */
+
+/* The description of a published order for this job. Whether it fits is seen later. */
+static dpar_order dpari_auto_order(const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o;
+    dpari_zero(&o, sizeof(o));
+    o.rule = rule;
+    o.ranks = job->ranks;
+    o.micros = job->micros;
+    o.chunks = job->stages / job->ranks;
+    return o;
+}
+
+/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
+{
+    dpari_pipe *q = &x->q;
+    const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
+    int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
+    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || a->kind != dpari_pipe_kind(q->split, kind) ||
+        !dpari_pipe_may(q, kind, a->stage) ||
+        (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
+        return 0;
+    }
+    dpari_pipe_put(q, kind, a->stage);
+    x->wake[r]++;
+    return 1;
+}
+
+/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
+ * counts is the order of kinds and stages: micro-batches are alike. */
+static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o = dpari_auto_order(job, rule);
+    dpar_schedule s;
+    int32_t r, i, on = 1;
+    if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+        s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
+        s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
+        return 0;
+    }
+    for (i = 0; i < s.stages; i++) {
+        on = on && s.rank_of[i] == x->q.rank[i];
+    }
+    for (r = 0; r < s.ranks; r++) {
+        x->wake[r] = 0;
+    }
+    while (on) {
+        for (r = 0, on = 0; r < s.ranks; r++) {
+            while (dpari_auto_step(x, &s, r)) {
+                on = 1;
+            }
+        }
+    }
+    return dpari_auto_all(&x->q);
+}
+
+/* ---- the best of them ------------------------------------------------------------------------ */
+
+/* 1 when the rule found a way. */
+static int dpari_auto_run(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    dpari_pipe_reset(&x->q);
+    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
+           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
+                                       : dpari_rounds_run(x, rule);
+}
+
+/* Is a better than b: in the objective, or as good in it and better in the other measure? */
+static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
+{
+    int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
+    more = more != 0 ? more : a->makespan + a->span - b->makespan - b->span;
+    return a->rule >= 0 && (b->rule < 0 || more < 0);
+}
+
+/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+static int dpari_auto_try(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
+    dpari_found *best = &x->found[!list], got;
+    int32_t s;
+    x->work += dpari_auto_actions(&x->q);
+    got.rule = dpari_auto_run(x, job, rule) ? rule : -1;
+    dpari_pipe_measure(&x->q, &got.makespan, &got.span);
+    if (!dpari_auto_better(x, &got, best)) {
+        return 0;
+    }
+    *best = got;
+    for (s = 0; s < x->q.stages && list; s++) {
+        x->kept[s] = x->limit[s];
+    }
+    return 1;
+}
+
+/* Is nothing left to find? */
+static int dpari_auto_done(const dpari_auto *x)
+{
+    int k, done = 0;
+    for (k = 0; k < 2; k++) {
+        const dpari_found *f = &x->found[k];
+        done = done || (f->rule >= 0 && (x->span ? f->span : f->makespan) <= x->bound);
+    }
+    return done;
+}
+
+/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
+{
+    static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
+    int groups = job->stages > job->ranks ? 2 : 1;
+    int lists = DPARI_PREFERS * DPARI_WEIGHTS * groups, rule, k;
+    for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
+        (void)dpari_auto_try(x, job, rule);
+    }
+    for (rule = 0; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+        (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
+    }
+    for (rule = 0; rule < lists; rule++) {
+        for (k = 0;
+             k < 9 && !dpari_auto_done(x) && (x->work < DPARI_AUTO_WORK || x->found[0].rule < 0);
+             k++) {
+            dpari_list_limits(x, fourths[k]);
+            (void)dpari_auto_try(x, job, DPARI_AUTO_ROUNDS + rule);
+        }
+    }
+}
+
+/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t work)
+{
+    int32_t s = 0, i, same = 0, up, better;
+    work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
+    while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
+        for (up = -1, better = 0; up <= 1; up += 2) {
+            for (i = 0; i < job->stages; i++) {
+                x->limit[i] = x->kept[i];
+            }
+            x->limit[s] = (int32_t)dpari_most(1, x->kept[s] + up);
+            better |= dpari_auto_try(x, job, x->found[0].rule);
+        }
+        same = better ? 0 : same + 1;
+        s = (s + 1) % job->stages;
+    }
+}
+
+/* The largest that a published order of this job takes. */
+static int64_t dpari_auto_rest(const dpar_pipe_job *job)
+{
+    int64_t most = 0;
+    int32_t rule;
+    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+        dpar_order o = dpari_auto_order(job, rule);
+        most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
+    }
+    return dpari_ceil_div(most, 8) * 8;
+}
+
+/* Bytes of the schedule, whole numbers of 8. */
+static int64_t dpari_auto_front(const dpar_pipe_job *job)
+{
+    return 8 *
+           dpari_ceil_div(dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job)), 8);
+}
+
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
+{
+    int64_t s = job->stages, p = job->ranks;
+    if (dpari_pipe_check(job, why) != DPAR_OK) {
+        return -1;
+    }
+    return dpari_auto_front(job) + (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) +
+           8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+}
+
+/* Into mem: a struct of this size is no small matter on a stack. */
+static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
+{
+    dpari_auto *x = (dpari_auto *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1);
+    const dpari_pipe *q = &x->q;
+    int32_t r, i, s;
+    x->wake = dpari_pipe_wide(&at, job->ranks);
+    x->whole = dpari_pipe_wide(&at, job->ranks);
+    x->idle = dpari_pipe_wide(&at, job->stages);
+    x->hold = dpari_pipe_wide(&at, job->stages);
+    x->want = dpari_pipe_narrow(&at, job->stages);
+    x->limit = dpari_pipe_narrow(&at, job->stages);
+    x->kept = dpari_pipe_narrow(&at, job->stages);
+    x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
+    x->rest_bytes = dpari_auto_rest(job);
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->found[0].rule = x->found[1].rule = -1;
+    x->work = x->period = 0;
+    x->bound = dpari_pipe_bound(job);
+    for (s = job->stages - 1; s >= 0; s--) {
+        x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
+                     (s + 1 < job->stages ? x->hold[s + 1] : 0);
+        x->limit[s] = job->micros;
+    }
+    for (r = 0; r < job->ranks; r++) {
+        int64_t work = 0;
+        x->whole[r] = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            s = q->list[i];
+            x->whole[r] += q->hold[DPARI_F][s];
+            work += q->time[DPARI_F][s] + q->time[DPARI_I][s] + q->time[DPARI_W][s];
+        }
+        x->period = dpari_most(x->period, work);
+    }
+    return x;
+}
+
+/* Runs the best rule again, into s. */
+static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
+    int32_t k;
+    for (k = 0; k < job->stages; k++) {
+        x->limit[k] = x->kept[k];
+    }
+    dpari_pipe_open(&x->q, s);
+    (void)dpari_auto_run(x, job, best->rule);
+    result->makespan = best->makespan;
+    result->span = best->span;
+    result->bound = x->bound;
+    result->nodes = 0;
+}
+
+/* Goes on with the exact search, where the job is small enough for it. */
+static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
+                                     dpar_pipe_result *result, void *mem, int64_t bytes)
+{
+    dpar_pipe_result better = *result;
+    int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
+    int64_t least;
+    dpar_status st;
+    if (known <= result->bound) {
+        return DPAR_OK;
+    }
+    least = job->nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+                ? dpari_exact_bytes(job, 1)
+                : -1;
+    if (least < 0 || bytes < least) {
+        return DPAR_MORE;
+    }
+    st = dpari_exact_search(job, job->nodes, known, s, &better, mem, bytes, NULL);
+    result->bound = better.bound;
+    result->nodes = better.nodes;
+    if (better.makespan > 0) {
+        result->makespan = better.makespan;
+        result->span = better.span;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
+                                        dpar_pipe_result *result, void *mem, int64_t bytes,
+                                        dpar_why *why)
+{
+    const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
+    int64_t front;
+    dpari_auto *x;
+    dpar_schedule got;
+    dpar_pipe_result best;
+    char *work;
+    dpar_status st = dpari_pipe_check(job, why);
+    if (st == DPAR_OK && job->nodes < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
+    }
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
+                       0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_schedule_init(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem, bytes,
+                                why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    front = dpari_auto_front(job);
+    work = (char *)mem + front;
+    x = dpari_auto_lay(job, work);
+    dpari_auto_rules(x, job);
+    dpari_auto_climb(x, job, job->nodes);
+    dpari_auto_again(x, job, &got, &best);
+    st = dpari_auto_search(job, &got, &best, work, bytes - front);
+    *s = got;
+    *result = best;
+    return st;
+}
+
+/* ==== schedule/place.c ==== */
+
+enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+
+/* How good a way to cut is: first the bytes over the caps, then the objective. */
+typedef struct dpari_score {
+    int64_t over, objective;
+} dpari_score;
+
+/* A way to cut, and what it reached. */
+typedef struct dpari_placing_cut {
+    int64_t *at; /* [stages + 1] */
+    dpari_score score;
+    dpar_pipe_result result;
+} dpari_placing_cut;
+
+/* In the caller's memory, its arrays behind it. */
+typedef struct dpari_placing {
+    const dpar_pipe_job *job; /* of layers */
+    const dpar_schedule *given;
+    dpar_pipe_job staged; /* of stages */
+    dpar_times times;
+    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
+    int64_t *cost;                   /* [layers] */
+    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_timing timing;
+    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
+    int64_t judged, tries;
+    int32_t layers;
+    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    int64_t rest_bytes;
+} dpari_placing;
+
+/* ---- stages from layers --------------------------------------------------------------------- */
+
+/* What is summed. */
+static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
+{
+    switch (k) {
+    case 0: return &t->forward;
+    case 1: return &t->input;
+    case 2: return &t->weight;
+    case 3: return &t->backward;
+    case 4: return &t->hold_forward;
+    case 5: return &t->hold_input;
+    case 6: return &t->hold_weight;
+    default: return &t->hold_always;
+    }
+}
+
+/* That of a layer; B's time is I's and W's where it is not given. */
+static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
+{
+    int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
+    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
+                            : v;
+}
+
+/* No sum of layers may overflow, whatever the cuts. */
+static dpar_status dpari_placing_fit(const dpar_pipe_job *job, int32_t layers, dpar_why *why)
+{
+    const int64_t most = INT64_C(1) << 60;
+    const dpar_times *t = job->times;
+    int32_t l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        int64_t sum = 0;
+        for (l = 0; l < layers; l++) {
+            int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
+            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
+            if (v < 0 || v > most - sum) {
+                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                                 v < 0 ? "layer #: times, hold_forward and hold_always are 0 or "
+                                         "more, hold_input and hold_weight 0 or less"
+                                       : "the times or bytes of layers 0 to # pass 2^60",
+                                 l, 0, 0, 0);
+            }
+            sum += v;
+        }
+    }
+    for (l = 0; l < layers; l++) {
+        int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
+        int64_t w = dpari_each_at(&t->hold_weight, l);
+        if (f + i + w != 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "layer # holds # for F, # for I and # for W: their sum is not 0", l, f,
+                             i, w);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The sums of the stages of these cuts. */
+static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
+{
+    int32_t s, l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        for (s = 0; s < x->job->stages; s++) {
+            x->sum[k][s] = 0;
+            for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
+                x->sum[k][s] += dpari_placing_of(x->job->times, k, l);
+            }
+        }
+    }
+}
+
+/* ---- judging -------------------------------------------------------------------------------- */
+
+static int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+{
+    return a->score.over < b->score.over ||
+           (a->score.over == b->score.over && a->score.objective < b->score.objective);
+}
+
+static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
+{
+    int64_t cap = dpari_each_at(&x->job->cap, r);
+    if (cap > 0 && holds > cap) {
+        *over += dpari_least(holds - cap, (INT64_C(1) << 61) - *over);
+    }
+}
+
+/* Does the job say what an activation holds? Else it counts as 1. */
+static int dpari_placing_holds(const dpar_pipe_job *job)
+{
+    return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
+}
+
+/* The schedule that was given, with these stages. */
+static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
+{
+    dpar_simulation how;
+    int32_t r;
+    dpar_status st;
+    dpari_zero(&how, sizeof(how));
+    how.times = &x->times;
+    how.rank = x->rank;
+    st = dpar_schedule_simulate(x->given, &how, &x->timing, x->rest, x->rest_bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    c->result.makespan = x->timing.makespan;
+    c->result.span = x->timing.span;
+    for (r = 0; r < x->job->ranks; r++) {
+        dpari_placing_over(
+            x, r, dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count,
+            &c->score.over);
+    }
+    return DPAR_OK;
+}
+
+/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
+                                      const dpari_placing_cut *best, dpar_schedule *s,
+                                      dpar_why *why)
+{
+    int32_t r, k;
+    dpar_status st;
+    for (r = 0; r < x->job->ranks; r++) {
+        int64_t need = 0;
+        for (k = 0; k < x->job->stages; k++) {
+            if (dpari_pipe_rank(x->job, k) == r) {
+                need += dpari_pipe_hold(&x->times, DPARI_F, k) + x->sum[7][k];
+            }
+        }
+        dpari_placing_over(x, r, need, &c->score.over);
+    }
+    c->result.makespan = c->result.span = INT64_MAX;
+    if (c->score.over > 0) {
+        return DPAR_OK;
+    }
+    c->result.bound = dpari_pipe_bound(&x->staged);
+    if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
+        return DPAR_OK;
+    }
+    st = dpar_schedule_auto(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
+    return st < 0 ? st : DPAR_OK;
+}
+
+/* Judges x->cut[0], which need not be better than `best`. */
+static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
+                                       dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *c = &x->cut[0];
+    dpar_status st;
+    x->judged++;
+    c->score.over = 0;
+    dpari_placing_sum(x, c->at);
+    st = x->given != NULL ? dpari_placing_simulate(x, c, why)
+                          : dpari_placing_auto(x, c, best, s, why);
+    c->score.objective = x->job->objective == DPAR_LEAST_SPAN ? c->result.span : c->result.makespan;
+    return st;
+}
+
+static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
+                               const dpari_placing_cut *from)
+{
+    int32_t s;
+    for (s = 0; s <= x->job->stages; s++) {
+        to->at[s] = from->at[s];
+    }
+    to->score = from->score;
+    to->result = from->result;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
+{
+    int64_t *at = x->cut[0].at;
+    int32_t s;
+    dpari_placing_copy(x, &x->cut[0], &x->cut[1]);
+    if (at[from + 1] - at[from] < 2) {
+        return 0;
+    }
+    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+        at[s + 1] += from < to ? -1 : 1;
+    }
+    return 1;
+}
+
+/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    int32_t stages = x->job->stages, away, from, up, better = 1;
+    while (better) {
+        better = 0;
+        for (away = 1; away < stages; away++) {
+            for (from = 0; from < 2 * (stages - away); from++) {
+                int32_t a = from / 2;
+                dpar_status st;
+                up = from % 2;
+                if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
+                    continue;
+                }
+                if (x->judged >= x->tries) {
+                    return DPAR_MORE;
+                }
+                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                if (st != DPAR_OK) {
+                    return st;
+                }
+                if (dpari_placing_better(&x->cut[0], &x->cut[1])) {
+                    dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+                    better = 1;
+                }
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Where a search starts: equal times, or equal numbers. */
+static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *why)
+{
+    int32_t l;
+    for (l = 0; l < x->layers; l++) {
+        x->cost[l] = start > 0 ? 1
+                               : dpari_placing_of(x->job->times, 0, l) +
+                                     dpari_placing_of(x->job->times, 3, l);
+    }
+    return dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, why);
+}
+
+static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int start;
+    for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
+        st = dpari_placing_start(x, start, why);
+        if (st == DPAR_OK) {
+            st = dpari_placing_judge(x, NULL, s, why);
+        }
+        if (st != DPAR_OK) {
+            break;
+        }
+        dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+        st = dpari_placing_descend(x, s, why);
+        if (st >= 0 && (start == 0 || dpari_placing_better(&x->cut[1], &x->cut[2]))) {
+            dpari_placing_copy(x, &x->cut[2], &x->cut[1]);
+        }
+    }
+    return st;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* Only numbers of the shape are looked at. */
+static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+{
+    const dpar_pipe_job *job = how->job;
+    const dpar_schedule *given = how->given;
+    if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
+        how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# layers on # stages: one a stage at least, 2^24 at most", how->layers,
+                         job->stages, 0, 0);
+    }
+    if (given != NULL &&
+        (given->ranks != job->ranks || given->stages != job->stages ||
+         given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the schedule has # ranks, # stages of one chain or more, # micro-batches "
+                         "(slices: #): not the job's",
+                         given->ranks, given->stages, given->micros, given->slices);
+    }
+    return DPAR_OK;
+}
+
+/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+static int64_t dpari_placing_rest(const dpar_placing *how)
+{
+    dpar_times none;
+    dpar_simulation timed;
+    dpar_pipe_job shape = *how->job;
+    int64_t bytes;
+    dpari_zero(&none, sizeof(none));
+    if (how->given != NULL) {
+        dpari_zero(&timed, sizeof(timed));
+        timed.times = how->job->times;
+        bytes = dpar_schedule_simulate_bytes(how->given, &timed);
+    } else {
+        dpari_zero(&shape.cap, sizeof(shape.cap));
+        shape.times = &none;
+        bytes = dpar_schedule_auto_bytes(&shape, NULL);
+    }
+    return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
+}
+
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how)
+{
+    int64_t s = how->job->stages, rest;
+    if (dpari_placing_shape(how, NULL) != DPAR_OK) {
+        return -1;
+    }
+    rest = dpari_placing_rest(how);
+    return rest < 0 ? -1
+                    : rest + (int64_t)sizeof(dpari_placing) +
+                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+                          (int64_t)sizeof(dpar_rank_timing) * how->job->ranks;
+}
+
+static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)
+{
+    const dpar_pipe_job *job = how->job;
+    const int64_t rest = dpari_placing_rest(how);
+    char *at = (char *)mem + rest;
+    dpari_placing *x = (dpari_placing *)(void *)at;
+    int k;
+    at += sizeof(*x);
+    dpari_zero(x, sizeof(*x));
+    x->job = job;
+    x->given = how->given;
+    x->layers = how->layers;
+    x->tries = how->tries;
+    x->times = *job->times;
+    x->rest = mem;
+    x->rest_bytes = rest;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        x->sum[k] = dpari_pipe_wide(&at, job->stages);
+    }
+    x->times.forward.of = x->sum[0];
+    x->times.input.of = x->sum[1];
+    x->times.weight.of = x->sum[2];
+    x->times.backward.of = x->sum[3];
+    if (dpari_placing_holds(job)) {
+        x->times.hold_forward.of = x->sum[4];
+        x->times.hold_input.of = x->sum[5];
+        x->times.hold_weight.of = x->sum[6];
+    }
+    x->times.hold_always.of = x->sum[7];
+    x->staged = *job;
+    x->staged.times = &x->times;
+    x->staged.nodes = 0;
+    for (k = 0; k < 3; k++) {
+        x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
+    }
+    x->cost = dpari_pipe_wide(&at, how->layers);
+    x->rank = (dpar_rank_timing *)(void *)at;
+    return x;
+}
+
+/* The best cut is found: its schedule, or why there is none. */
+static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *best = &x->cut[2];
+    int64_t judged = x->judged;
+    int32_t r;
+    dpar_status st;
+    dpari_placing_copy(x, &x->cut[0], best);
+    st = dpari_placing_judge(x, NULL, s, why);
+    if (st == DPAR_OK && best->score.over > 0) {
+        if (x->given == NULL) {
+            return dpari_pipe_check(&x->staged, why);
+        }
+        for (r = 0; r < x->job->ranks; r++) {
+            int64_t cap = dpari_each_at(&x->job->cap, r);
+            int64_t peak =
+                dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+            if (cap > 0 && peak > cap) {
+                return dpari_say(DPAR_E_MEMORY, why,
+                                 "cannot fit: rank # holds # at its peak, its cap is #", r, peak,
+                                 cap, 0);
+            }
+        }
+    }
+    best->result = x->cut[0].result;
+    best->result.bound = dpari_pipe_bound(&x->staged);
+    best->result.nodes = judged;
+    return st;
+}
+
+DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                         dpar_pipe_result *result, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    const dpar_pipe_job *job = how->job;
+    dpari_placing *x;
+    dpar_schedule made;
+    int64_t needed = -1;
+    dpar_status st = dpari_placing_shape(how, why), ended;
+    int32_t k;
+    if (st == DPAR_OK) {
+        st = dpari_placing_fit(job, how->layers, why);
+        needed = dpar_schedule_place_bytes(how);
+    }
+    if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
+                       "domain",
+                       how->tries, job->ranks, job->micros, 0);
+    }
+    if (st == DPAR_OK && bytes < needed) {
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
+                       0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x = dpari_placing_lay(how, mem);
+    st = dpari_placing_search(x, &made, why);
+    ended = st < 0 ? st : dpari_placing_end(x, &made, why);
+    if (ended != DPAR_OK) {
+        return ended;
+    }
+    for (k = 0; k <= job->stages; k++) {
+        how->cuts[k] = x->cut[2].at[k];
+    }
+    if (how->given == NULL) {
+        *s = made;
+    }
+    *result = x->cut[2].result;
+    return st;
+}
+
+/* ==== schedule/schedule_show.c ==== */
+
+/* ---- what all three need -------------------------------------------------------------------- */
+
+/* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
+static int dpari_gantt_is_work(int32_t kind)
+{
+    return (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
+}
+
+static int dpari_gantt_is_message(int32_t kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+/* Collectives and copies hold the rank too. */
+static int dpari_gantt_holds(int32_t kind)
+{
+    return kind != DPAR_IDLE && !dpari_gantt_is_message(kind);
+}
+
+static dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k, int32_t rank,
+                                            dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    const dpar_action *a = &s->action[k];
+    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages || a->peer >= s->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
+                         k - s->begin[rank], rank, a->kind, a->stage);
+    }
+    if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
+                         rank, g->start[k], g->end[k]);
+    }
+    if (a->joined && (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_FORWARD ||
+                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
+                         k - s->begin[rank], rank, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Everything that is read is in its domain; *last: when the last action ends. */
+static dpar_status dpari_gantt_check(const dpar_gantt *g, int64_t *last, dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    dpar_status st = DPAR_OK;
+    int32_t r;
+    int64_t k;
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || g->unit < 1 ||
+        g->unit > INT64_C(1000000000000)) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
+                         s->ranks, g->unit, 0, 0);
+    }
+    *last = 0;
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # has the actions # up to #", r, s->begin[r],
+                             s->begin[r + 1], 0);
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
+            st = dpari_gantt_check_action(g, k, r, why);
+            *last = dpari_most(*last, g->end[k]);
+        }
+    }
+    return st;
+}
+
+/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+static int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
+{
+    while (last > INT64_MAX / width) {
+        last /= 2;
+        ticks /= 2;
+    }
+    return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
+}
+
+/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
+{
+    int64_t rest = ticks % unit;
+    dpari_text_int(t, ticks / unit);
+    if (rest > 0 && decimals > 0) {
+        char digit[16];
+        size_t n = 0, kept = 0;
+        for (; rest > 0 && n < (size_t)decimals; n++) {
+            rest *= 10;
+            digit[n] = (char)('0' + (int)(rest / unit));
+            kept = digit[n] != '0' ? n + 1 : kept;
+            rest %= unit;
+        }
+        dpar_text_put(t, kept > 0 ? "." : "");
+        dpari_text_slice(t, digit, kept);
+    }
+}
+
+/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+static int64_t dpari_gantt_round(int64_t least)
+{
+    int64_t v = 1;
+    while (v < least && v <= INT64_MAX / 10) {
+        if (2 * v >= least) {
+            return 2 * v;
+        }
+        if (5 * v >= least) {
+            return 5 * v;
+        }
+        v *= 10;
+    }
+    return dpari_most(v, least);
+}
+
+/* How many stages of the same rank come before this one: the chunk of the rank. */
+static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < stage; i++) {
+        n += s->rank_of[i] == s->rank_of[stage];
+    }
+    return n;
+}
+
+static int32_t dpari_gantt_digits(int64_t v)
+{
+    int32_t n = 1;
+    for (; v > 9; v /= 10) {
+        n++;
+    }
+    return n;
+}
+
+/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
+ * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
+ * is, bit 31 for an overlapped pair. */
+static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *common,
+                                  uint32_t *kinds)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, shortest = last;
+    *common = last;
+    *kinds = 0;
+    for (k = s->begin[0]; k < s->begin[s->ranks]; k++) {
+        int64_t length = g->end[k] - g->start[k], both[2], a;
+        int32_t i;
+        *kinds |= UINT32_C(1) << s->action[k].kind | (uint32_t)s->action[k].joined << 31;
+        if (!dpari_gantt_holds(s->action[k].kind) || length < 1) {
+            continue;
+        }
+        if (dpari_gantt_is_work(s->action[k].kind)) {
+            shortest = dpari_least(shortest, s->action[k].joined ? (length + 1) / 2 : length);
+        }
+        both[0] = g->start[k];
+        both[1] = g->end[k];
+        for (i = 0; i < 2; i++) {
+            for (a = both[i]; a != 0;) {
+                int64_t rest = *common % a;
+                *common = a;
+                a = rest;
+            }
+        }
+    }
+    return shortest;
+}
+
+/* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
+static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
+{
+    dpari_text_int(t, g->schedule->ranks);
+    dpar_text_put(t, " ranks, ");
+    dpari_text_int(t, g->schedule->stages);
+    dpar_text_put(t, " stages, ");
+    dpari_text_int(t, g->schedule->micros);
+    dpar_text_put(t, " micro-batches, makespan ");
+    dpari_gantt_time(t, last, g->unit, 6);
+}
+
+/* Where the last other half was found, of each kind of message and of two peers: the next one is
+ * near by, so that a list takes a step or few a message. Begin with zeros. */
+typedef struct dpari_seek {
+    int64_t at[4][2];
+} dpari_seek;
+
+/* The other half of a message, on the peer: -1 when there is none. */
+static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
+{
+    int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
+    int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
+    int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
+    int64_t *at = &seek->at[a->kind - DPAR_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    int64_t from = *at >= first && *at < first + n ? *at - first : 0;
+    for (k = 0; k < n; k++) {
+        int64_t there = first + (from + k < n ? from + k : from + k - n);
+        const dpar_action *b = &s->action[there];
+        if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
+            *at = there;
+            return there;
+        }
+    }
+    return -1;
+}
+
+/* ---- characters ----------------------------------------------------------------------------- */
+
+/* How a chart is laid out. */
+typedef struct dpari_chart {
+    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t columns; /* between the bars */
+    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t label;   /* characters before the first column */
+    int32_t exact;
+} dpari_chart;
+
+/* Which column a time is the left edge of, to the nearest. */
+static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
+{
+    return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
+}
+
+static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, int32_t width,
+                            uint32_t *kinds)
+{
+    int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
+    c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
+    room = width - c->label - 1;
+    common = dpari_most(common, 1);
+    steps = dpari_most(dpari_ceil_div(last, common), 1);
+    c->exact = steps <= room;
+    c->named = 0;
+    c->columns = c->exact ? steps : room;
+    c->ticks = c->exact ? steps * common : last;
+    if (c->exact && shortest > 0) {
+        int64_t each = dpari_ceil_div(name, dpari_most(shortest / common, 1));
+        c->named = each <= room / steps;
+        c->columns = c->named ? steps * each : steps;
+    }
+}
+
+/* The mark of an action in one column. */
+static char dpari_chart_mark(const dpar_action *a)
+{
+    switch (a->kind) {
+    case DPAR_FORWARD: return (char)('0' + a->micro % 10);
+    case DPAR_BACKWARD: return (char)('A' + a->micro % 26);
+    case DPAR_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_WEIGHT: return '+';
+    case DPAR_RECOMPUTE: return '%';
+    default: return '~';
+    }
+}
+
+static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
+{
+    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
+    return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
+}
+
+static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+{
+    for (; n > 0; n--) {
+        dpari_text_char(t, c);
+    }
+}
+
+/* One action over `columns` columns. */
+static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
+                              const dpar_action *a, int64_t columns, char dash)
+{
+    int64_t name = 1 + dpari_gantt_digits(a->micro);
+    if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
+        dpari_chart_fill(t, dpari_chart_mark(a), columns);
+        return;
+    }
+    dpari_text_char(t, dpari_chart_letter(s, a));
+    dpari_text_int(t, a->micro);
+    dpari_chart_fill(t, dash, columns - name);
+}
+
+static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int32_t rank)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, at = 0;
+    dpar_text_put(t, "rank ");
+    dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
+    dpari_text_int(t, rank);
+    dpar_text_put(t, " |");
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
+        int64_t to = dpari_most(dpari_chart_column(c, g->end[k]), from);
+        if (!dpari_gantt_holds(a->kind)) {
+            continue;
+        }
+        dpari_chart_fill(t, '.', from - at);
+        half = a->joined ? from + (to - from + 1) / 2 : to;
+        dpari_chart_slice(t, c, s, a, half - from, a->joined ? '*' : '-');
+        if (a->joined) {
+            dpari_chart_slice(t, c, s, a + 1, to - half, '*');
+        }
+        at = to;
+    }
+    dpari_chart_fill(t, '.', c->columns - at);
+    dpar_text_put(t, "|\n");
+}
+
+/* Times at round ticks, 10 columns apart at least. */
+static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gantt *g)
+{
+    int64_t every, at, tick;
+    every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
+    every = dpari_gantt_round(every);
+    dpar_text_put(t, "time");
+    dpari_chart_fill(t, ' ', c->label - 4);
+    for (at = 0, tick = 0;; tick += every) {
+        size_t before;
+        int64_t column = dpari_chart_column(c, tick);
+        dpari_chart_fill(t, ' ', column - at);
+        before = t->used;
+        dpari_gantt_time(t, tick, g->unit, 3);
+        at = dpari_most(column, at) + (int64_t)(t->used - before);
+        if (tick > c->ticks - every || dpari_chart_column(c, tick + every) + 6 > c->columns) {
+            break;
+        }
+    }
+    dpari_text_char(t, '\n');
+}
+
+static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
+{
+    if (g->title != NULL) {
+        dpar_text_put(t, g->title);
+        dpari_text_char(t, '\n');
+    }
+    dpari_gantt_numbers(t, g, last);
+    dpar_text_put(t, c->exact ? "; " : "; scaled: ");
+    dpari_text_int(t, c->columns);
+    dpar_text_put(t, " columns = ");
+    dpari_gantt_time(t, c->ticks, g->unit, 6);
+    dpari_text_char(t, '\n');
+}
+
+/* A set of kinds. */
+#define DPARI_KIND(kind) (UINT32_C(1) << (kind))
+#define DPARI_KINDS_APART                                                                          \
+    (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
+     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD) | DPARI_KIND(DPAR_WAIT_REDUCE))
+
+static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
+{
+    static const struct {
+        uint32_t kinds;
+        char named[24], marked[24];
+    } word[] = {{DPARI_KIND(DPAR_FORWARD), "F forward  ", "0-9 forward  "},
+                {DPARI_KIND(DPAR_BACKWARD), "B backward  ", "A-Z backward  "},
+                {DPARI_KIND(DPAR_INPUT), "I input gradient  ", "a-z input gradient  "},
+                {DPARI_KIND(DPAR_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
+                {DPARI_KIND(DPAR_RECOMPUTE), "R recompute  ", "% recompute  "},
+                {DPARI_KINDS_APART, "~ collective  ", "~ collective  "},
+                {DPARI_KIND(31), "* overlapped  ", ""}};
+    size_t i;
+    for (i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
+        if (kinds & word[i].kinds) {
+            dpar_text_put(t, c->named ? word[i].named : word[i].marked);
+        }
+    }
+    dpar_text_put(t, ". idle\n");
+    if (!c->named) {
+        dpar_text_put(t, "digits and letters: the micro-batch, from 0 and A, round and round\n");
+    } else if (chunks > 1) {
+        dpar_text_put(t, "lower case: a rank's odd chunks\n");
+    }
+}
+
+static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+{
+    dpari_chart c;
+    uint32_t kinds;
+    int32_t r;
+    dpari_chart_lay(&c, g, last, g->width != 0 ? g->width : 80, &kinds);
+    dpari_chart_head(t, &c, g, last);
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_chart_rank(t, &c, g, r);
+    }
+    dpari_chart_axis(t, &c, g);
+    dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Lengths are in tenths of a pixel: integers, and fine enough. */
+enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
+
+typedef struct dpari_figure {
+    const dpar_gantt *g;
+    int64_t last, width; /* of the lanes */
+    int64_t pitch;       /* from lane to lane */
+    uint32_t kinds;
+} dpari_figure;
+
+static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
+{
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpari_gantt_time(t, tenths, 10, 1);
+    dpari_text_char(t, '"');
+}
+
+static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
+                              int64_t w, int64_t h)
+{
+    dpar_text_put(t, "<rect class=\"");
+    dpar_text_put(t, style);
+    if (level >= 0) {
+        dpari_text_int(t, level);
+    }
+    dpari_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpari_figure_number(t, "width", w);
+    dpari_figure_number(t, "height", h);
+    dpar_text_put(t, "/>");
+}
+
+static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
+{
+    dpar_text_put(t, "<text class=\"");
+    dpar_text_put(t, style);
+    dpari_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpari_text_char(t, '>');
+}
+
+static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
+{
+    dpari_figure_open(t, style, x, y);
+    dpar_text_put(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
+ * is not printable ASCII a question mark. */
+static void dpari_gantt_title(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        char c = *s >= ' ' && *s < 127 ? *s : '?';
+        dpari_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+    }
+}
+
+static int64_t dpari_figure_x(const dpari_figure *f, int64_t ticks)
+{
+    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, f->last, f->width);
+}
+
+static int64_t dpari_figure_y(const dpari_figure *f, int32_t rank)
+{
+    return DPARI_SVG_TOP + rank * f->pitch;
+}
+
+static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
+{
+    int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
+    int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
+    dpari_text_int(t, wide / 10);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, high / 10);
+    dpar_text_put(
+        t,
+        "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
+        ".s,.a,.p{fill:#555}.e{text-anchor:end}.a,.n,.q{text-anchor:middle}.n{font-size:11px}"
+        ".q{font-size:8px}.p{font-size:11px}"
+        ".F0{fill:#6ea6d8}.F1{fill:#b3d1ec}.F2{fill:#dbe9f6}"
+        ".B0{fill:#f09a4a}.B1{fill:#f8c595}.B2{fill:#fce3cb}"
+        ".I0{fill:#f4c542}.I1{fill:#f9df93}.I2{fill:#fdf1cd}"
+        ".W0{fill:#76b97a}.W1{fill:#b2d9b5}.W2{fill:#dcefdd}"
+        ".R0{fill:#b49ad2}.R1{fill:#d3c5e5}.R2{fill:#e9e1f2}"
+        ".U{fill:#8c6bb1}.X{fill:#bbb}.G{fill:#3a8f86}.O{fill:#a0522d}"
+        ".F0,.F1,.F2,.B0,.B1,.B2,.I0,.I1,.I2,.W0,.W1,.W2,.R0,.R1,.R2"
+        "{stroke:#555;stroke-width:.4}.g{stroke:#ddd}.z{fill:url(#dpar-idle)}"
+        ".f,.b{stroke-width:.9;opacity:.75}.f{stroke:#1f5f99}.b{stroke:#b3560b}"
+        ".y{stroke-dasharray:3 2;opacity:.45}</style>\n"
+        "<defs><pattern id=\"dpar-idle\" width=\"6\" height=\"6\" "
+        "patternUnits=\"userSpaceOnUse\"><rect width=\"6\" height=\"6\" fill=\"#f6f6f6\"/>"
+        "<path d=\"M0 6L6 0\" stroke=\"#ccc\" stroke-width=\".8\"/></pattern>"
+        "<marker id=\"dpar-f\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#1f5f99\"/></marker>"
+        "<marker id=\"dpar-b\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#b3560b\"/></marker>"
+        "</defs>\n<title>");
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_figure_open(t, "h", 200, 300);
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_open(t, "s", 200, 500);
+    dpari_gantt_numbers(t, f->g, f->last);
+    dpar_text_put(t, "; numbers: micro-batches");
+    dpar_text_put(t, f->g->schedule->stages > f->g->schedule->ranks
+                         ? "; paler: later chunks of the rank</text>\n"
+                         : "</text>\n");
+}
+
+/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+static const char *dpari_figure_strip(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_UNSHARD: return "U";
+    case DPAR_RESHARD: return "X";
+    case DPAR_REDUCE_GRAD:
+    case DPAR_WAIT_REDUCE: return "G";
+    case DPAR_OFFLOAD:
+    case DPAR_RELOAD: return "O";
+    default: return NULL;
+    }
+}
+
+/* What the colours mean; only what there is. */
+static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
+{
+    static const struct {
+        uint32_t kinds;
+        char style[3], word[18];
+    } entry[] = {{DPARI_KIND(DPAR_FORWARD), "F0", "F forward"},
+                 {DPARI_KIND(DPAR_BACKWARD), "B0", "B backward"},
+                 {DPARI_KIND(DPAR_INPUT), "I0", "I input gradient"},
+                 {DPARI_KIND(DPAR_WEIGHT), "W0", "W weight gradient"},
+                 {DPARI_KIND(DPAR_RECOMPUTE), "R0", "R recompute"},
+                 {DPARI_KIND(DPAR_IDLE) | DPARI_KIND(DPAR_FORWARD), "z", "idle"},
+                 {DPARI_KIND(DPAR_UNSHARD), "U", "unshard"},
+                 {DPARI_KIND(DPAR_RESHARD), "X", "reshard"},
+                 {DPARI_KIND(DPAR_REDUCE_GRAD), "G", "reduce gradients"},
+                 {DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD), "O", "offload, reload"}};
+    int64_t x = 200;
+    size_t i;
+    for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
+        if (f->kinds & entry[i].kinds) {
+            dpari_figure_rect(t, entry[i].style, -1, x, 600, 120, 120);
+            dpari_figure_text(t, "s", x + 170, 705, entry[i].word);
+            x += 400 + 66 * (int64_t)dpari_length(entry[i].word);
+        }
+    }
+}
+
+/* Lines at round times, about 70 pixels apart at least. */
+static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
+{
+    int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
+    every = f->last > INT64_MAX / 700 ? f->last / f->width * 700
+                                      : dpari_ceil_div(f->last * 700, f->width);
+    every = dpari_gantt_round(dpari_most(every, 1));
+    for (tick = 0; tick <= f->last; tick += every) {
+        int64_t x = dpari_figure_x(f, tick);
+        dpar_text_put(t, "<path class=\"g\" d=\"M");
+        dpari_gantt_time(t, x, 10, 1);
+        dpar_text_put(t, " 78V");
+        dpari_gantt_time(t, bottom, 10, 1);
+        dpar_text_put(t, "\"/>");
+        dpari_figure_open(t, "a", x, bottom + 150);
+        dpari_gantt_time(t, tick, f->g->unit, 6);
+        dpar_text_put(t, "</text>\n");
+        if (tick > INT64_MAX - every) {
+            break;
+        }
+    }
+    dpari_figure_text(t, "s", 200, bottom + 150, "time");
+}
+
+/* "3F12 on rank 3, 10 to 11". */
+static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    dpar_text_put(t, "<g><title>");
+    dpar_action_write(&f->g->schedule->action[k], t);
+    dpar_text_put(t, " on rank ");
+    dpari_text_int(t, rank);
+    dpar_text_put(t, ", ");
+    dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
+    dpar_text_put(t, " to ");
+    dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
+    dpar_text_put(t, "</title>");
+}
+
+/* A slice of work or half of one, with its number when that fits. */
+static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
+                               int64_t x, int64_t y, int64_t w, int64_t h)
+{
+    int32_t digits = dpari_gantt_digits(a->micro);
+    int64_t big = h >= 200 && w >= 64 * digits + 30;
+    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpari_action_name(a->kind);
+    dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
+    if (big || w >= 46 * digits + 8) {
+        dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        dpari_text_int(t, a->micro);
+        dpar_text_put(t, "</text>");
+    }
+}
+
+static void dpari_figure_action(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    const dpar_action *a = &s->action[k];
+    const char *strip = dpari_figure_strip(a->kind);
+    int64_t x = dpari_figure_x(f, f->g->start[k]), y = dpari_figure_y(f, rank);
+    int64_t w = dpari_figure_x(f, f->g->end[k]) - x;
+    if (strip == NULL && (!dpari_gantt_is_work(a->kind) || w < 1)) {
+        return;
+    }
+    dpari_figure_tip(t, f, k, rank);
+    if (strip != NULL) {
+        dpari_figure_rect(t, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
+    } else if (a->joined) {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE / 2);
+        dpari_figure_slice(t, s, a + 1, x, y + DPARI_SVG_LANE / 2, w, DPARI_SVG_LANE / 2);
+    } else {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE);
+    }
+    dpar_text_put(t, "</g>\n");
+}
+
+static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    int64_t y = dpari_figure_y(f, rank), k, busy = 0;
+    dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
+    dpar_text_put(t, "rank ");
+    dpari_text_int(t, rank);
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        dpari_figure_action(t, f, k, rank);
+        if (dpari_gantt_holds(s->action[k].kind)) {
+            busy += dpari_least(f->g->end[k] - f->g->start[k], f->last - busy);
+        }
+    }
+    dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
+    dpari_gantt_time(t, (dpari_gantt_at(f->last - busy, f->last, 2000) + 1) / 2, 10, 1);
+    dpar_text_put(t, " % idle</text>\n");
+}
+
+/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
+                               dpari_seek *seek)
+{
+    const dpar_action *a = &f->g->schedule->action[k];
+    int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
+    int32_t down = a->peer > rank;
+    const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
+    if (to < 0) {
+        return;
+    }
+    dpar_text_put(t, "<line class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
+    dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
+    dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
+    dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
+    dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
+    dpar_text_put(t, " marker-end=\"url(#dpar-");
+    dpar_text_put(t, style);
+    dpar_text_put(t, ")\"/>\n");
+}
+
+static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+{
+    const dpar_schedule *s = g->schedule;
+    dpari_figure f;
+    dpari_seek seek;
+    int64_t common, shortest, k;
+    int32_t r;
+    f.g = g;
+    f.last = last;
+    shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
+    dpari_figure_head(t, &f);
+    dpari_figure_legend(t, &f);
+    dpari_figure_axis(t, &f);
+    for (r = 0; r < s->ranks; r++) {
+        dpari_figure_rank(t, &f, r);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_zero(&seek, sizeof(seek));
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
+                dpari_figure_arrow(t, &f, k, r, &seek);
+            }
+        }
+    }
+    dpar_text_put(t, "</svg>\n");
+}
+
+/* ---- Chrome trace --------------------------------------------------------------------------- */
+
+/* The threads of a process: slices of one may not overlap in part, so each way has its own, and
+ * messages that are in flight at once have further lanes of it. */
+enum {
+    DPARI_TRACE_WORK,
+    DPARI_TRACE_SEND_F,
+    DPARI_TRACE_RECV_F,
+    DPARI_TRACE_SEND_B,
+    DPARI_TRACE_RECV_B,
+    DPARI_TRACE_REST,
+    DPARI_TRACES,
+    DPARI_TRACE_LANES = 8
+};
+
+static int32_t dpari_trace_thread(int32_t kind)
+{
+    if (dpari_gantt_is_message(kind)) {
+        return kind - DPAR_SEND_F + DPARI_TRACE_SEND_F;
+    }
+    return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
+}
+
+static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
+{
+    dpar_text_put(t, ",\n{\"ph\":\"");
+    dpar_text_put(t, phase);
+    dpar_text_put(t, "\",\"pid\":");
+    dpari_text_int(t, rank);
+    dpar_text_put(t, ",\"tid\":");
+    dpari_text_int(t, thread);
+}
+
+static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
+                             const char *name, int64_t number)
+{
+    dpari_trace_open(t, "M", rank, thread);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_text_put(t, what);
+    dpar_text_put(t, "\",\"args\":{\"name\":\"");
+    dpar_text_put(t, name);
+    if (number >= 0) {
+        dpari_text_int(t, number);
+    }
+    dpar_text_put(t, "\"}}");
+}
+
+static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
+{
+    dpar_text_put(t, ",\"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\":");
+    dpari_gantt_time(t, ticks, unit, 6);
+}
+
+/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                              int32_t lane, int64_t start, int64_t end)
+{
+    int32_t thread = dpari_trace_thread(a->kind);
+    dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
+    dpari_trace_time(t, "ts", start, g->unit);
+    dpari_trace_time(t, "dur", end - start, g->unit);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_action_write(a, t);
+    dpar_text_put(t, "\",\"cat\":\"");
+    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(t, "\",\"args\":{\"stage\":");
+    dpari_text_int(t, a->stage);
+    if (dpari_action_has_micro(a->kind)) {
+        dpar_text_put(t, ",\"micro\":");
+        dpari_text_int(t, a->micro);
+    }
+    if (dpari_gantt_is_message(a->kind)) {
+        dpar_text_put(t, ",\"peer\":");
+        dpari_text_int(t, a->peer);
+    }
+    dpar_text_put(t, "}}");
+}
+
+static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    dpar_action forward = *a;
+    dpari_trace_slice(t, g, a, rank, 0, g->start[k], g->end[k]);
+    if (a->joined) {
+        forward.joined = 0;
+        dpari_trace_slice(t, g, &forward, rank, 0, g->start[k], g->end[k]);
+        dpari_trace_slice(t, g, a + 1, rank, 0, g->start[k], g->end[k]);
+    }
+}
+
+/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                             int32_t lane, int64_t at)
+{
+    int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
+    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
+    dpari_trace_time(t, "ts", at, g->unit);
+    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, "}");
+}
+
+static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)
+{
+    static const char name[DPARI_TRACES][18] = {
+        "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
+    dpari_trace_name(t, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
+                     lane > 0 ? lane + 1 : -1); /* "send forward2" */
+}
+
+/* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
+ * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
+static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
+                             int64_t *until, dpari_seek *seek)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    int64_t start = g->start[k], other = -1;
+    int32_t lane = 0, i;
+    if (dpari_gantt_is_message(a->kind)) {
+        other = dpari_gantt_partner(g->schedule, a, seek);
+        if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
+            start = dpari_most(start, g->start[other]); /* before that it only waits */
+        }
+    }
+    start = dpari_least(start, g->end[k]);
+    for (i = DPARI_TRACE_LANES - 1; i >= 0; i--) {
+        lane = until[i] <= start || until[i] < until[lane] ? i : lane;
+    }
+    if (until[lane] < 0) {
+        dpari_trace_thread_name(t, rank, dpari_trace_thread(a->kind), lane);
+    }
+    start = dpari_least(dpari_most(start, until[lane]), g->end[k]);
+    until[lane] = dpari_most(until[lane], g->end[k]);
+    dpari_trace_slice(t, g, a, rank, lane, start, g->end[k]);
+    if (other >= 0) {
+        dpari_trace_flow(t, g, a, rank, lane, start);
+    }
+}
+
+static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
+    dpari_seek seek;
+    int32_t i;
+    dpari_zero(&seek, sizeof(seek));
+    dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
+    for (i = 0; i < DPARI_TRACES; i++) {
+        dpari_trace_thread_name(t, rank, i, 0);
+    }
+    for (i = 0; i < DPARI_TRACES * DPARI_TRACE_LANES; i++) {
+        until[i] = i % DPARI_TRACE_LANES == 0 ? 0 : -1;
+    }
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        int32_t kind = s->action[k].kind;
+        if (dpari_gantt_is_work(kind)) {
+            dpari_trace_work(t, g, k, rank);
+        } else if (kind != DPAR_IDLE) {
+            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
+                             &seek);
+        }
+    }
+}
+
+static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
+{
+    int32_t r;
+    dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
+    dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
+    dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
+                     "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_trace_rank(t, g, r);
+    }
+    dpar_text_put(t, "\n]}\n");
+}
+
+/* ---- the call ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+                                        dpar_why *why)
+{
+    int64_t last = 0;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    switch (format) {
+    case DPAR_GANTT_TEXT:
+        if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
+            return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
+                             0);
+        }
+        dpari_chart_draw(t, g, last);
+        return DPAR_OK;
+    case DPAR_GANTT_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
+    case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
+    }
+}
+
+#endif /* DPAR_SCHEDULE_IMPLEMENTATION */

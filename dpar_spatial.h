@@ -1,0 +1,2223 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_spatial.h - layers of networks whose samples are cut into blocks over the ranks, forward and backward.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Convolutions of any stride, dilation and padding, transposed ones, pooling, interpolation, neighbourhood attention, norms,
+ * attention within a window of tokens. From the outputs of a rank a layer finds what the rank must hold, moves the halos and calls
+ * your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole network. */
+
+#ifdef __has_include
+#if !__has_include("dpar_halo.h")
+#error dpar_spatial.h needs dpar_halo.h beside it, of the same release
+#endif
+#endif
+#include "dpar_halo.h"
+#ifdef __has_include
+#if !__has_include("dpar_train.h")
+#error dpar_spatial.h needs dpar_train.h beside it, of the same release
+#endif
+#endif
+#include "dpar_train.h"
+#if DPAR_VERSION != 200
+#error dpar_spatial.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_SPATIAL_H
+#define DPAR_SPATIAL_H
+
+/* ==== spatial/spatial.h ==== */
+
+/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
+ * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
+ * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
+ * the arithmetic is your kernel, which sees global indices and so is the serial one:
+ *
+ *     dpar_spatial layer;                        zeroed, then:
+ *     layer.in = field;                          who has which inputs (dpar_layout)
+ *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
+ *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
+ *     layer.forward = convolve; ...
+ *     dpar_spatial_bytes(c, &layer, &bytes, &why);
+ *     dpar_spatial_init(memory, bytes, c, &layer, &plan, &why);
+ *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
+ *     dpar_spatial_forward(plan, &arrays);                      every step
+ *     dpar_spatial_backward(plan, &arrays);
+ *     next.in = plan->out;                                      the next layer follows
+ *
+ * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
+ * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
+ * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
+ * of several ranks, always in the same order, rounded in other places than on one rank.
+ *
+ * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
+ * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
+ * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
+
+enum { DPAR_SPATIAL_TENSORS = 4 };
+
+/* What reads what, along each dim (dpar_spatial_taps says it of one output). */
+enum {
+    DPAR_CONVOLUTION,            /* pooling too */
+    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
+    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
+    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
+                                    as the outputs. Keys that no query of a rank sees stay where
+                                    they are (but those in between, of a block of fewer queries
+                                    than the dilation); stride and pads are not looked at;
+                                    DPAR_PAD_WRAP: round a ring */
+};
+
+/* What lies beyond the ends of a dim. */
+enum {
+    DPAR_PAD_ZERO,
+    DPAR_PAD_WRAP,      /* the other end: longitudes */
+    DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
+    DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least, in a device's memory of unsigned
+                           ones alone; not f8): max pooling */
+};
+
+/* Who computes the outputs. */
+enum {
+    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
+    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; a dim that is cut once only */
+    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
+};
+
+/* A piece of a field in memory. The element of plane p at point i, j, ... (global indices, as all
+ * here) is data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
+typedef struct dpar_tile {
+    void *data;
+    int64_t origin, plane, planes;
+    int64_t stride[DPAR_MAX_DIMS];
+    dpar_box box; /* what to compute, or what that reads: all there, padding too */
+} dpar_tile;
+
+typedef struct dpar_spatial dpar_spatial;
+
+/* What a kernel gets; tiles without data where a step has no use for them. in[].box reaches beyond
+ * 0 and the extent where padding is read; it is exactly what the outputs of out.box read, so that
+ * a routine without padding (im2col, cuDNN) can take it as it is. */
+typedef struct dpar_spatial_call {
+    const dpar_spatial *layer;
+    dpar_tile in[DPAR_SPATIAL_TENSORS];
+    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
+    dpar_tile out, out_gradient;
+    void *user;
+} dpar_spatial_call;
+typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
+
+/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+struct dpar_spatial {
+    int32_t kind;                       /* DPAR_CONVOLUTION, ... */
+    int32_t outputs;                    /* DPAR_OUTPUTS_BALANCED, ... */
+    dpar_layout in;                     /* of one plane of the inputs; blocks as halo.h has them */
+    dpar_layout given;                  /* DPAR_OUTPUTS_GIVEN */
+    dpar_window window[DPAR_MAX_DIMS];  /* kernel, stride, dilation, pads, ceil_mode */
+    int32_t padding[DPAR_MAX_DIMS];     /* DPAR_PAD_x */
+    int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
+                                           to be said. Transposed: with torch's output padding */
+    int32_t corners;                    /* interpolation: 1: align_corners */
+    int32_t type;                       /* DPAR_F32, ... of inputs and outputs; with gradients one
+                                           that dpar_type_reduces */
+    int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
+    int32_t last;                       /* 1: planes are innermost (NHWC) */
+    int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
+                                           on the inner outputs while they travel, then on at most
+                                           2 boxes a dim of the others */
+    int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
+                                           0: 1, and as the inputs */
+    dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
+                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           2^60 elements, as of the outputs (E_RANGE) */
+    dpar_spatial_kernel forward;        /* writes out at out.box from in */
+    dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
+                                           in and out as forward left them */
+    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
+                                            Sum over ranks (dpar_all_reduce) is yours */
+    void *user;
+    const dpar_halo_options *options; /* how halos travel (not: which fields); NULL: defaults. Boxes
+                                         are packed, wherever arrays lie. With way DPAR_HALO_DIRECT
+                                         long runs are read where they lie: in and in_gradient are
+                                         then memory of dpar_comm_alloc in each step, on all ranks
+                                         (E_ARG) */
+};
+
+/* ---- one dim; local ---- */
+
+/* What output y reads: inputs first, first + step, ... count of them, padding too. Of a transposed
+ * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
+typedef struct dpar_taps {
+    int64_t first, step, count;
+    int64_t inside;  /* of them within 0 .. extent - 1: averages without padded cells */
+    int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
+    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
+} dpar_taps;
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+ * O(taps). */
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps);
+/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
+ * with a sentence. O(dims x axes). */
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
+                                          dpar_why *why);
+/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
+ * For arrays that several layers read, before they are planned. O(dims x axes). */
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The outputs that it computes; 0: none. */
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
+ * them. */
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
+/* Where a point of a plane lies in a tile: data[this]. */
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+/* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last);
+
+/* ---- layers ---- */
+
+/* Read it, leave it as it is. Boxes without points have dims 0. */
+typedef struct dpar_spatial_plan {
+    dpar_spatial layer;
+    dpar_layout out; /* who has which outputs: `in` of the next layer */
+    dpar_box in_box; /* of the input arrays, dense */
+    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
+    dpar_box out_own;
+    dpar_box core;                /* outputs that need no halo */
+    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
+    dpar_comm *comm;
+    dpar_halo halo; /* private, as all that follows */
+    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
+} dpar_spatial_plan;
+
+/* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
+ * without points gives NULLs. */
+typedef struct dpar_spatial_arrays {
+    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
+                                       Backward: as forward left it; NULL if no kernel reads it */
+    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
+    void *out;                               /* out_box */
+    void *out_gradient;                      /* out_box */
+    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
+} dpar_spatial_arrays;
+
+/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
+ * init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why);
+/* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
+ * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
+ * user: E_MISMATCH else. Errors as dpar_spatial_outputs and dpar_halo_exchange_init, E_ROOM; what
+ * fails on one rank fails on all. One all-reduce besides the exchange's. */
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why);
+/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
+ * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
+ * so that the other ranks hear of it. */
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
+ * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
+ * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
+ * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. */
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
+
+/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+ * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
+ * gradients. All is enqueued, the thread waits for nothing. */
+
+/* n sets of moments (layers.h) at once, merged over the ranks of c in rank order: the same bits on
+ * all of them. scratch: c->size * n of them. Both in the host's memory, always. COLLECTIVE: one
+ * all-gather. */
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch);
+
+/* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
+ * channels + channel; the variance divides by the count. */
+typedef struct dpar_norm {
+    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t samples, channels;
+    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
+                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    double epsilon; /* 0 to 1e300 */
+    const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
+} dpar_norm;
+/* Means and inverse deviations, that forward writes and backward reads: doubles. */
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
+/* Doubles of scratch. */
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
+/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
+ * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
+ * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
+ * that the other ranks hear of it. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch);
+/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
+ * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
+ * other weights. COLLECTIVE: one all-reduce. */
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch);
+
+/* ==== spatial/window_attention.h ==== */
+
+/* window_attention - sliding windows of attention without a ring (sequence.h): each rank gets the
+ * keys and values in the window before its own tokens, as a halo.
+ *
+ *     layer.window = 4096;                  layer: as sequence.h says
+ *     layer.way = dpar_attention_halo;
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *
+ * Each rank has a slice of the packed sequence (tokens.rule: CHUNK or EVEN, of the whole, whatever
+ * the documents) and gets the `window` tokens before it (and behind it, if not causal), from the
+ * neighbour or from farther. On the way back their gradients return and are added to those of the
+ * owners. With s[r] tokens of rank r that lie in halos of others, each as often as it does, h[r]
+ * tokens in its own halo (those beyond the ends of the sequence not counted; 0 where it has no
+ * tokens), and E = groups (width + values) elements a token, a rank sends
+ *     forward   s E bytes(type)
+ *     backward  s E bytes(type) + h E bytes(sums)
+ *
+ * The plan holds own keys and values, those beside them, their gradients, a part of an out, and two
+ * exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and dpar_attention_close
+ * closes. */
+
+/* For dpar_attention.way: name it there, never call it. dpar_attention_bytes then gives E_ARG with
+ * a sentence for a layer without window, a rule that is not CHUNK or EVEN, and E above 2^24. Local,
+ * O(1). */
+DPAR_API void dpar_attention_halo(struct dpari_attention_way *way);
+
+#endif /* DPAR_SPATIAL_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION)) && \
+    !defined(DPAR_SPATIAL_IMPLEMENTATION_DONE)
+#define DPAR_SPATIAL_IMPLEMENTATION_DONE
+
+/* ==== spatial/spatial.c ==== */
+
+/* ---- one dim: extents ------------------------------------------------------------------------ */
+
+static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
+
+static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].kernel != 0;
+}
+
+static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].stride > 0 ? s->window[d].stride : 1;
+}
+
+static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
+}
+
+/* From the first tap to the last. */
+static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
+{
+    return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
+}
+
+/* How a dim is filled beyond its ends. */
+static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
+{
+    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
+                                                                           : s->padding[d];
+}
+
+/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
+static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
+{
+    const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
+                          s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
+    *most = least + dpari_most(dpari_spatial_stride(s, d), dpari_spatial_dilation(s, d)) - 1;
+    return least;
+}
+
+/* The window of a dim as the index wing knows it; 0: the layer does not touch the dim. */
+static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+{
+    int64_t most;
+    *v = s->window[d];
+    if (!dpari_spatial_touches(s, d)) {
+        return 0;
+    }
+    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
+              : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
+                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->align_corners = s->corners;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        v->stride = 1;
+        v->ceil_mode = 0;
+        v->pad_low = 0;
+        v->pad_high = 0;
+    }
+    if (s->kind == DPAR_TRANSPOSED_CONVOLUTION) { /* output padding is less padding cut off */
+        const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
+        v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
+    }
+    if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
+        v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
+        v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
+        v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
+    }
+    return 1;
+}
+
+static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const int64_t n = s->in.extent[d];
+    const dpar_window *v = &s->window[d];
+    int64_t most;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        dpar_window keys = *v;
+        keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
+        return dpar_window_outputs(&keys, n, m, why);
+    }
+    if (s->kind == DPAR_INTERPOLATION) {
+        *m = s->extent[d];
+        if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
+            (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
+                v->kernel);
+        }
+        return DPAR_OK;
+    }
+    *m = dpari_spatial_spread(s, d, n, &most);
+    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
+    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
+            most, s->padding[d]);
+    }
+    return DPAR_OK;
+}
+
+/* Outputs of a dim. */
+static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const dpar_window *v = &s->window[d];
+    const int64_t n = s->in.extent[d];
+    dpar_status st;
+    *m = n;
+    if (n < 1) {
+        return dpari_say(DPAR_E_ARG, why, "dim # has # points: at least 1", d, n, 0, 0);
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        return DPAR_OK;
+    }
+    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
+        return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
+                         0);
+    }
+    if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
+        v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
+        v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
+        s->extent[d] < 0 || n > dpari_spatial_limit) {
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim # of # points, kernel #, stride #: from 0 (dilation, pads, extent too) "
+            "to 2^30",
+            d, n, v->kernel, v->stride);
+    }
+    st = s->kind == DPAR_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
+                                     : dpari_spatial_other(s, d, m, why);
+    if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
+                       *m, 0);
+    }
+    if (st == DPAR_OK && s->kind == DPAR_CONVOLUTION && s->padding[d] == DPAR_PAD_REFLECT &&
+        (v->pad_low >= n || v->pad_high >= n)) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
+                       d, v->pad_low, v->pad_high, n);
+    }
+    return st;
+}
+
+/* ---- one dim: what outputs read -------------------------------------------------------------- */
+
+/* The tap of y that is at or before it, and how far behind it y lies. */
+static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
+{
+    const int64_t n = s->in.extent[d], m = s->extent[d];
+    int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
+    if (s->corners) {
+        over = y * (n - 1);
+        under = m > 1 ? m - 1 : 1;
+    } else if (s->window[d].kernel == 1) {
+        over = y * n; /* nearest, as torch: no half */
+        under = m;
+    }
+    first = dpari_floor_div(over, under);
+    *fraction = (double)(over - first * under) / (double)under;
+    return first;
+}
+
+/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
+static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
+                               int64_t *lo, int64_t *hi)
+{
+    const int64_t n = s->in.extent[d], k = s->window[d].kernel;
+    dpar_window keys;
+    double fraction;
+    if (y1 <= y0) {
+        return 0;
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        *lo = y0;
+        *hi = y1;
+        return 1;
+    }
+    switch (s->kind) {
+    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_TRANSPOSED_CONVOLUTION:
+        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    case DPAR_INTERPOLATION:
+        *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
+        *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
+        return 1;
+    default: break;
+    }
+    (void)dpari_spatial_window(s, d, &keys);
+    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
+}
+
+/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
+static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
+{
+    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
+    const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
+    return dpari_most(0, b - a);
+}
+
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps)
+{
+    int64_t m, lo = 0, hi = 0;
+    dpar_taps t;
+    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
+        dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&t, sizeof t);
+    t.step = 1;
+    if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
+        t.first = lo;
+        t.count = hi - lo;
+    }
+    if (dpari_spatial_touches(layer, dim) &&
+        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
+        t.step = dpari_spatial_dilation(layer, dim);
+        t.count = layer->window[dim].kernel;
+    }
+    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
+        (void)dpari_spatial_source(layer, dim, y, &t.fraction);
+    }
+    t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
+    t.padded = t.inside;
+    if (dpari_spatial_touches(layer, dim)) {
+        t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
+                                        layer->in.extent[dim] + layer->window[dim].pad_high);
+    }
+    *taps = t;
+    return DPAR_OK;
+}
+
+/* ---- one dim: blocks ------------------------------------------------------------------------- */
+
+/* One block of a dim. What is empty has hi <= lo. */
+typedef struct dpari_spatial_block {
+    int64_t own[2], out[2], box[2];
+} dpari_spatial_block;
+
+/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
+static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
+                                 int64_t *out)
+{
+    const int64_t n = s->in.extent[d];
+    int32_t side;
+    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
+        dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        return;
+    }
+    for (side = 0; side < 2; side++) {
+        int64_t at = own[side];
+        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
+            at = dpari_least(m, at * dpari_spatial_stride(s, d));
+        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
+            at = dpari_ceil_div(at * m, n);
+        }
+        out[side] = own[side] == n ? m : at;
+    }
+}
+
+/* `balanced`: the layout of the outputs, where they do not follow. */
+static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                               int64_t m, const int32_t *coord, dpari_spatial_block *b)
+{
+    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
+        (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+    } else if (b->own[1] > b->own[0]) {
+        dpari_spatial_follow(s, d, m, b->own, b->out);
+    }
+}
+
+static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
+{
+    if (hi <= lo) {
+        return;
+    }
+    if (box[1] <= box[0]) {
+        box[0] = lo;
+        box[1] = hi;
+    }
+    box[0] = dpari_least(box[0], lo);
+    box[1] = dpari_most(box[1], hi);
+}
+
+/* Where reads [lo, hi) of a dim get their padding from. */
+static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
+                                  int64_t *box)
+{
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    if (padding == DPAR_PAD_REPLICATE) {
+        dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
+        dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
+    }
+    if (padding == DPAR_PAD_REFLECT && lo < 0) {
+        dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
+    }
+    if (padding == DPAR_PAD_REFLECT && hi > n) {
+        dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
+                            2 * (n - 1) - dpari_most(lo, n) + 1);
+    }
+}
+
+static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                                   const int32_t *coord, dpari_spatial_block *b)
+{
+    int64_t m, lo, hi;
+    dpari_zero(b, sizeof *b);
+    (void)dpari_spatial_extent(s, d, &m, NULL);
+    (void)dpari_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    dpari_spatial_outs(s, balanced, d, m, coord, b);
+    dpari_spatial_widen(b->box, b->own[0], b->own[1]);
+    if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
+        dpari_spatial_widen(b->box, lo, hi);
+        dpari_spatial_sources(s, d, lo, hi, b->box);
+    }
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+/* The same mesh axes cut the same dims? */
+static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
+{
+    const dpar_layout *in = &s->in, *g = &s->given;
+    int32_t i;
+    for (i = 0; i < in->dims; i++) {
+        if (g->dims != in->dims || g->extent[i] != m[i]) {
+            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
+                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
+        }
+    }
+    for (i = 0; i < in->mesh.axes; i++) {
+        const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
+        if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
+                0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t d;
+    if (s->in.dims < 0 || s->in.dims > DPAR_MAX_DIMS || s->in.mesh.size < 1) {
+        return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
+                         s->in.dims, s->in.mesh.size, 0, 0);
+    }
+    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
+        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
+                         s->outputs, 0, 0);
+    }
+    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
+        s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
+        dpar_type_bytes(s->type) == 0) {
+        return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
+                              s->tensors, s->planes, s->out_planes, 0);
+    }
+    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+        return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
+                              0, 0, 0, 0);
+    }
+    for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
+        st = dpari_spatial_extent(s, d, &m[d], why);
+        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "dim #: the least number of f8 depends on its encoding: pad it yourself",
+                           d, 0, 0, 0);
+        }
+    }
+    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
+}
+
+/* Does one axis alone cut the dim that axis i cuts? */
+static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
+{
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Cuts of the following outputs along axis i; parts + 1 of them. */
+static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
+{
+    int32_t coord[DPAR_MAX_AXES], p;
+    dpari_zero(coord, sizeof coord);
+    cuts[0] = 0;
+    for (p = 0; p < s->in.mesh.axis[i].size; p++) {
+        int64_t own[2] = {0, 0}, out[2] = {0, 0};
+        coord[i] = p;
+        if (dpari_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+            dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
+        }
+        cuts[p + 1] = dpari_most(cuts[p], out[1]);
+    }
+}
+
+/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
+ * callers that need only the others). */
+static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
+                                        dpar_layout *out, dpar_why *why)
+{
+    dpar_placement placement[DPAR_MAX_AXES];
+    int32_t i;
+    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
+        *out = s->given;
+        return DPAR_OK;
+    }
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        placement[i] = s->in.axis[i];
+        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
+            continue;
+        }
+        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i].order = s->in.axis[i].order;
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "outputs that follow: dim # is cut by more than one mesh axis",
+                             placement[i].dim, 0, 0, 0);
+        }
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
+            placement[i].rule = DPAR_RAGGED;
+            placement[i].cuts = cuts;
+            dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
+            cuts += s->in.mesh.axis[i].size + 1;
+        }
+    }
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
+}
+
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_layout out;
+    int32_t d;
+    dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
+                           : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
+    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
+        extent[d] = m[d];
+    }
+    return st;
+}
+
+/* ---- the boxes of a rank --------------------------------------------------------------------- */
+
+/* Blocks of a dim. */
+static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
+{
+    int64_t n = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+    }
+    return n;
+}
+
+/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
+static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
+{
+    int32_t i;
+    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
+    for (i = l->mesh.axes - 1; i >= 0; i--) {
+        const int32_t a = l->order[i];
+        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
+            b /= l->mesh.axis[a].size;
+        }
+    }
+}
+
+/* What the windows of the halo give a block: the hull of its own points and those that its outputs
+ * read. What it needs more comes by a width: of interpolations that wrap, of padding whose source
+ * no output reads. */
+static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs,
+                                  const dpari_spatial_block *k, int64_t *hull)
+{
+    int64_t lo, hi;
+    hull[0] = k->own[0];
+    hull[1] = k->own[1];
+    if (h->window[d].kernel != 0 && dpari_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                       k->out[0], k->out[1], &lo, &hi)) {
+        dpari_spatial_widen(hull, lo, hi);
+    }
+}
+
+/* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
+static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out, int32_t d,
+                                   dpar_halo *h)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    dpari_spatial_block k;
+    dpar_window v;
+    int64_t hull[2], b;
+    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+        h->periodic |= (uint32_t)1 << d;
+    }
+    if (dpari_spatial_window(s, d, &v)) {
+        h->window[d] = v;
+    }
+    for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
+        dpari_spatial_coords(&s->in, d, b, coord);
+        dpari_spatial_block_of(s, out, d, coord, &k);
+        dpari_spatial_hull_of(h, d, out->extent[d], &k, hull);
+        if (hull[1] > hull[0]) {
+            h->low[d] = dpari_most(h->low[d], hull[0] - k.box[0]);
+            h->high[d] = dpari_most(h->high[d], k.box[1] - hull[1]);
+        }
+    }
+}
+
+static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dpar_halo *h)
+{
+    int32_t d;
+    dpari_zero(h, sizeof *h);
+    h->grid = s->in;
+    h->shape = DPAR_STENCIL_BOX;
+    h->outputs = out;
+    for (d = 0; d < s->in.dims; d++) {
+        dpari_spatial_halo_dim(s, out, d, h);
+    }
+}
+
+enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
+
+/* What a rank holds of dim d. */
+static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_t d,
+                               const int32_t *coord, int32_t which, int64_t *part)
+{
+    dpari_spatial_block k;
+    dpari_spatial_block_of(s, h->outputs, d, coord, &k);
+    if (which == DPARI_SPATIAL_BOX) {
+        dpari_spatial_hull_of(h, d, h->outputs->extent[d], &k, part);
+        part[0] -= part[1] > part[0] ? h->low[d] : 0;
+        part[1] += part[1] > part[0] ? h->high[d] : 0;
+    } else {
+        part[0] = which == DPARI_SPATIAL_OWN ? k.own[0] : k.out[0];
+        part[1] = which == DPARI_SPATIAL_OWN ? k.own[1] : k.out[1];
+    }
+}
+
+static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpar_layout balanced;
+    dpar_halo h;
+    dpar_box b;
+    if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
+        dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
+        !dpar_mesh_coords(&s->in.mesh, rank, coord)) {
+        return 0;
+    }
+    dpari_zero(&b, sizeof b);
+    b.dims = s->in.dims;
+    dpari_spatial_halo(s, &balanced, &h);
+    for (d = 0; d < b.dims; d++) {
+        int64_t part[2];
+        dpari_spatial_part(s, &h, d, coord, which, part);
+        if (part[1] <= part[0]) {
+            return 0;
+        }
+        b.lo[d] = part[0];
+        b.hi[d] = part[1];
+    }
+    *box = b;
+    return 1;
+}
+
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
+}
+
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
+{
+    dpar_box both = *a;
+    int32_t d;
+    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
+        both = *b;
+    } else if (dpar_box_volume(b) != 0) {
+        for (d = 0; d < a->dims; d++) {
+            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
+            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
+        }
+    }
+    *out = both;
+}
+
+/* The inputs that the outputs of `out` read. 0: none. */
+static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
+{
+    int32_t d;
+    in->dims = out->dims;
+    for (d = 0; d < out->dims; d++) {
+        if (!dpari_spatial_reads(s, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
+static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
+                                const int64_t *out, int64_t *core)
+{
+    const int32_t padding = dpari_spatial_padding(s, d);
+    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
+    const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
+    const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
+    int64_t lo = 0, hi = 0;
+    core[0] = out[0];
+    core[1] = out[1];
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && lo < low) {
+        core[0]++;
+    }
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && hi > high) {
+        core[1]--;
+    }
+}
+
+static void dpari_spatial_core(dpar_spatial_plan *p)
+{
+    dpar_box core = p->out_own;
+    int32_t d;
+    if (p->layer.whole || p->in_own.dims == 0) {
+        return;
+    }
+    for (d = 0; d < core.dims; d++) {
+        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
+        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
+        int64_t inner[2];
+        dpari_spatial_inner(&p->layer, d, own, out, inner);
+        core.lo[d] = inner[0];
+        core.hi[d] = inner[1];
+        if (inner[1] <= inner[0]) {
+            return;
+        }
+    }
+    p->core = core;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Memory of a plan: itself, cuts of following outputs, the exchange. */
+typedef struct dpari_spatial_memory {
+    int64_t cuts, exchange; /* where they begin, bytes */
+} dpari_spatial_memory;
+
+static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
+{
+    int64_t cuts = 0;
+    int32_t i;
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        cuts += s->in.mesh.axis[i].size + 1;
+    }
+    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->exchange = at->cuts + dpari_room_up(8 * cuts);
+}
+
+/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
+static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
+{
+    const dpar_spatial *s = &p->layer;
+    dpar_tile t;
+    int32_t i, d;
+    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
+    for (i = 0; i < s->tensors; i++) {
+        dpar_halo_field *f = &p->field[i];
+        dpari_zero(f, sizeof *f);
+        f->halo = &p->halo;
+        f->type = s->type;
+        f->components = (int32_t)s->planes;
+        f->component_stride = t.plane;
+        f->mem = p->comm->mem;
+        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
+        for (d = 0; d < p->in_box.dims; d++) {
+            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
+            f->stride[d] = t.stride[d];
+            f->origin[d] = first - p->in_box.lo[d];
+        }
+    }
+}
+
+/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+{
+    const int64_t most = INT64_C(1) << 60;
+    int64_t step = planes, sum = 0, reach;
+    int32_t d;
+    for (d = box->dims - 1; d >= 0; d--) {
+        const int64_t lo = box->lo[d], hi = box->hi[d];
+        if (lo < -most || hi > most || hi < lo ||
+            !dpari_mul(step, dpari_most(-lo, dpari_most(hi, -hi)), &reach) || reach > most - sum ||
+            !dpari_mul(step, dpari_most(hi - lo, 1), &step) || step > most) {
+            return 0;
+        }
+        sum += reach;
+    }
+    return 1;
+}
+
+/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
+static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
+                                            dpar_why *why)
+{
+    const dpar_box *given = &p->layer.in_box;
+    const int none = given->dims == 0;
+    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
+                         given->dims, p->layer.in.dims, 0, 0);
+    }
+    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpari_box_contains(&p->in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+                         0, 0);
+    }
+    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
+        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
+                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+    }
+    return DPAR_OK;
+}
+
+/* All of a plan but its exchange. */
+static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
+    dpari_spatial_memory at;
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_box least;
+    dpar_status st;
+    dpari_spatial_parts(layer, &at);
+    dpari_zero(p, sizeof *p);
+    p->comm = c;
+    p->layer = *layer;
+    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
+    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
+    (void)dpari_spatial_layer(&p->layer, m, NULL);
+    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
+    dpari_spatial_halo(&p->layer, &p->out, &p->halo);
+    st = dpar_halo_check(&p->halo, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&least, sizeof least);
+    (void)dpar_halo_box(&p->halo, c->rank, &least);
+    st = dpari_spatial_choose_box(p, &least, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_core(p);
+    dpari_spatial_fields(p, &least);
+    return DPAR_OK;
+}
+
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
+}
+
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why)
+{
+    dpari_spatial_memory at;
+    void *memory;
+    int64_t more = 0;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    memory = dpari_os_pages(at.exchange);
+    if (memory == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+    }
+    st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+    if (st == DPAR_OK) {
+        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
+        dpar_halo_options o;
+        dpari_zero(&o, sizeof o);
+        o = layer->options != NULL ? *layer->options : o;
+        o.field = p->field;
+        o.fields = p->layer.tensors;
+        st = dpar_halo_exchange_bytes(c, &o, &more, why);
+    }
+    dpari_os_unmap(memory, at.exchange);
+    if (st == DPAR_OK) {
+        *bytes = at.exchange + more;
+    }
+    return st;
+}
+
+/* What all ranks must give alike besides what their exchange compares: layouts, types. */
+static void dpari_spatial_state(dpari_facts *f, const void *given)
+{
+    const dpar_spatial *s = (const dpar_spatial *)given;
+    int32_t d;
+    dpari_fact(f, "kind", 0, s->kind);
+    dpari_fact(f, "outputs", 0, s->outputs);
+    dpari_fact(f, "tensors", 0, s->tensors);
+    dpari_fact(f, "planes", 0, s->planes);
+    dpari_fact(f, "out_planes", 0, s->out_planes);
+    dpari_fact(f, "corners", 0, s->corners != 0);
+    dpari_fact(f, "last", 0, s->last != 0);
+    dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
+    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(f, "in.dims", 0, s->in.dims);
+    for (d = 0; d < s->in.dims; d++) {
+        const dpar_window *v = &s->window[d];
+        dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
+        dpari_fact(f, "extent[#]", d, s->extent[d]);
+        dpari_fact(f, "padding[#]", d, s->padding[d]);
+        dpari_fact(f, "window[#].kernel", d, v->kernel);
+        dpari_fact(f, "window[#].stride", d, v->stride);
+        dpari_fact(f, "window[#].dilation", d, v->dilation);
+        dpari_fact(f, "window[#].pad_low", d, v->pad_low);
+        dpari_fact(f, "window[#].pad_high", d, v->pad_high);
+        dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
+    }
+}
+
+/* All of a plan but its exchange, judged. */
+static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
+    dpari_spatial_memory at;
+    dpar_status st;
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    if (memory == NULL || bytes < at.exchange || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes for a plan, # past a multiple of 64: dpar_spatial_bytes says how "
+                         "many",
+                         memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % 64), 0, 0);
+    }
+    return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+}
+
+/* The least number of a type, one element: minus infinity where there is one. */
+static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+{
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+    int32_t n = dpar_type_bytes(type), i;
+    switch (type) {
+    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F32:
+    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
+    case DPAR_BF16: bits = 0xff80; break;
+    case DPAR_F16: bits = 0xfc00; break;
+    case DPAR_I8:
+    case DPAR_I32:
+    case DPAR_I64: bits = one << (8 * n - 1); break;
+    default: break;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
+        element[i] = (unsigned char)(bits >> (8 * shift));
+    }
+}
+
+/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
+static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
+                                           dpar_why *why)
+{
+    const int32_t type = p->layer.type;
+    dpar_mem_span s;
+    dpar_status st;
+    int32_t d, lowest = 0;
+    for (d = 0; d < p->layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    }
+    if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "padding with the least integer (type #) is not made in a device's memory",
+                         type, 0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    if (st != DPAR_OK) {
+        *constants = NULL;
+        return dpari_say(st, why, "no # bytes for what padding is filled with",
+                         DPARI_SPATIAL_CONSTANTS, 0, 0, 0);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
+    s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
+    s.count = 1;
+    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
+    return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial_memory at;
+    dpari_hx_traffic t;
+    void *constants = NULL;
+    int32_t k;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_spatial_constants(p, &constants, why);
+    }
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
+                        why);
+    if (st == DPAR_OK) {
+        dpari_spatial_parts(layer, &at);
+        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                           p->layer.tensors, layer->options, 1, &p->exchange, why);
+    }
+    if (st != DPAR_OK) {
+        if (constants != NULL) {
+            dpar_comm_release(c, constants);
+        }
+        return st;
+    }
+    for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
+        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
+    }
+    p->constants = (unsigned char *)constants;
+    *plan = p;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+{
+    if (plan == NULL) {
+        return DPAR_OK;
+    }
+    if (plan->constants != NULL) {
+        dpar_comm_release(plan->comm, plan->constants);
+        plan->constants = NULL;
+    }
+    return dpar_halo_exchange_close(plan->exchange);
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+{
+    int64_t at = tile->origin + plane * tile->plane;
+    int32_t d;
+    for (d = 0; d < tile->box.dims; d++) {
+        at += point[d] * tile->stride[d];
+    }
+    return at;
+}
+
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last)
+{
+    int64_t step = last ? planes : 1;
+    int32_t d;
+    dpari_zero(tile, sizeof *tile);
+    tile->data = data;
+    tile->planes = planes;
+    tile->box = *box;
+    for (d = box->dims - 1; d >= 0; d--) {
+        tile->stride[d] = step;
+        tile->origin -= box->lo[d] * step;
+        step *= box->hi[d] - box->lo[d];
+    }
+    tile->plane = last ? 1 : step;
+}
+
+/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
+ * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
+typedef struct dpari_spatial_rows {
+    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
+    int64_t count;
+    int64_t plane, at[DPAR_MAX_DIMS];
+} dpari_spatial_rows;
+
+static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
+    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
+    r->plane = 0;
+    for (d = 0; d < t->box.dims; d++) {
+        r->at[d] = t->box.lo[d];
+    }
+}
+
+/* The next row; 0 at the end. */
+static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    for (d = t->box.dims - 1; d >= 0; d--) {
+        if (d == skip || d == r->row) {
+            continue;
+        }
+        if (++r->at[d] < t->box.hi[d]) {
+            return 1;
+        }
+        r->at[d] = t->box.lo[d];
+    }
+    return r->row != -1 && ++r->plane < t->planes;
+}
+
+/* ---- padding --------------------------------------------------------------------------------- */
+
+/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
+static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
+{
+    if (padding == DPAR_PAD_REPLICATE) {
+        return i < 0 ? 0 : n - 1;
+    }
+    if (padding == DPAR_PAD_REFLECT) {
+        i = i < 0 ? -i : 2 * (n - 1) - i;
+        return i >= 0 && i < n ? i : -1;
+    }
+    return -1;
+}
+
+static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
+                              int32_t size)
+{
+    int64_t k;
+    for (k = 0; k < count; k++) {
+        dpari_kern_copy(to + k * size, element, size, 0);
+    }
+}
+
+/* What happens to a layer of padding. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
+
+/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
+ * added there, and cleared. */
+static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
+                                int64_t from, int32_t what, const unsigned char *element)
+{
+    const int32_t size = dpar_type_bytes(type);
+    unsigned char *base = (unsigned char *)t->data;
+    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_rows r;
+    if (t->planes < 1) {
+        return;
+    }
+    dpari_spatial_rows_begin(&r, t, d);
+    do {
+        unsigned char *to, *other;
+        r.at[d] = i;
+        to = base + dpar_tile_at(t, r.plane, r.at) * size;
+        r.at[d] = from;
+        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
+        if (what == DPARI_SPATIAL_FILL && other != NULL) {
+            dpari_kern_copy(to, other, r.count * size, 0);
+        } else if (what == DPARI_SPATIAL_FILL) {
+            dpari_spatial_set(to, r.count, element, size);
+        } else {
+            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
+                const void *in[2];
+                void *out = other;
+                in[0] = other;
+                in[1] = to;
+                dpari_kern_reduce(&out, 1, in, 2, r.count, type, DPAR_SUM, 0);
+            }
+            dpari_spatial_set(to, r.count, zero, size);
+        }
+    } while (dpari_spatial_rows_next(&r, t, d));
+}
+
+/* Boxes of a device's memory that go there together. */
+enum { DPARI_SPATIAL_BOXES = 16 };
+typedef struct dpari_spatial_boxes {
+    dpar_comm *c;
+    const unsigned char *constants;
+    dpar_status status;
+    int32_t n;
+    dpar_mem_box box[DPARI_SPATIAL_BOXES];
+} dpari_spatial_boxes;
+
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+{
+    b->c = p->comm;
+    b->constants = p->constants;
+    b->status = DPAR_OK;
+    b->n = 0;
+}
+
+static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *b)
+{
+    if (b->n > 0 && b->status == DPAR_OK) {
+        b->status = dpari_do_move(b->c, b->box, b->n);
+    }
+    b->n = 0;
+    return b->status;
+}
+
+/* dpari_spatial_slice as a box. */
+static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *t, int32_t type,
+                                      int32_t d, int64_t i, int64_t from, int32_t what,
+                                      int32_t constant)
+{
+    const int32_t size = dpar_type_bytes(type);
+    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    unsigned char *base = (unsigned char *)t->data, *cells, *other;
+    int64_t at[DPAR_MAX_DIMS];
+    dpar_mem_box *b;
+    int32_t k;
+    if (boxes->n == DPARI_SPATIAL_BOXES ||
+        (boxes->n > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_boxes_go(boxes);
+    }
+    for (k = 0; k < t->box.dims; k++) {
+        at[k] = k == d ? i : t->box.lo[k];
+    }
+    cells = base + dpar_tile_at(t, 0, at) * size;
+    at[d] = from;
+    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    b = &boxes->box[boxes->n++];
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = type;
+    b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
+    b->clear = sums;
+    b->to = sums ? other : cells;
+    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
+    b->dims = t->box.dims;
+    for (k = 0; k < t->box.dims; k++) { /* the planes in place of d */
+        b->extent[k] = k == d ? t->planes : t->box.hi[k] - t->box.lo[k];
+        b->to_stride[k] = k == d ? t->plane : t->stride[k];
+        b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
+    }
+}
+
+/* All padding of dim d. */
+static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+                                     int32_t what)
+{
+    const dpar_spatial *s = &p->layer;
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
+    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_boxes boxes;
+    int64_t i, from;
+    dpari_spatial_boxes_begin(&boxes, p);
+    if (lowest) {
+        dpari_spatial_lowest(s->type, element);
+    }
+    for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
+        if (i >= 0 && i < n) {
+            i = dpari_least(n, t->box.hi[d]) - 1;
+            continue;
+        }
+        from = dpari_spatial_image(padding, n, i);
+        if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
+            continue; /* beyond what any output reads */
+        }
+        if (there) {
+            dpari_spatial_slice_there(&boxes, t, s->type, d, i, from, what,
+                                      lowest && what == DPARI_SPATIAL_FILL
+                                          ? (int32_t)DPARI_SPATIAL_LOWEST
+                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, s->type, d, i, from, what, element);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
+}
+
+static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
+{
+    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
+}
+
+/* Dim after dim, so that corners come from corners. */
+static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                      int constants)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            const int32_t padding = dpari_spatial_padding(&p->layer, d);
+            if (dpari_spatial_pads(p, d) &&
+                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+            }
+        }
+    }
+    return st;
+}
+
+/* The other way: the last dim first. */
+static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
+            if (dpari_spatial_pads(p, d)) {
+                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+            }
+        }
+    }
+    return st;
+}
+
+/* What lies around the own points in dim d becomes 0. */
+static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
+                                              int32_t d)
+{
+    dpari_spatial_boxes boxes;
+    int64_t k;
+    dpari_spatial_boxes_begin(&boxes, p);
+    for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
+        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+            continue;
+        }
+        if (p->comm->mem != NULL) {
+            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+                                      DPARI_SPATIAL_ZERO);
+        } else {
+            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        }
+    }
+    return dpari_spatial_boxes_go(&boxes);
+}
+
+/* Gradients begin at 0: all, or those around the own points. */
+static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_status st = DPAR_OK;
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const int64_t bytes =
+            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        if (!a->accumulate || p->in_own.dims == 0) {
+            if (p->comm->mem == NULL) {
+                dpari_zero(t.data, (size_t)bytes);
+            } else if (st == DPAR_OK) {
+                st = dpari_do_copy(p->comm, t.data, NULL, bytes);
+            }
+            continue;
+        }
+        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
+            st = dpari_spatial_clear_around(p, &t, d);
+        }
+    }
+    return st;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
+                               int32_t last, const dpar_box *box)
+{
+    dpar_tile_of(t, data, array, planes, last);
+    t->box = *box;
+}
+
+/* Runs a kernel on the outputs of a box. */
+static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                    dpar_spatial_kernel kernel, const dpar_box *out)
+{
+    const dpar_spatial *s = &p->layer;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
+    dpar_spatial_call call;
+    dpar_box in;
+    int32_t i;
+    if (kernel == NULL || out->dims == 0) {
+        return;
+    }
+    if (!dpari_spatial_needs(s, out, &in)) {
+        in = p->in_box; /* outputs that read nothing: transposed, far out */
+        in.hi[0] = in.lo[0];
+    }
+    dpari_zero(&call, sizeof call);
+    call.layer = s;
+    call.user = s->user;
+    for (i = 0; i < s->tensors; i++) {
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
+                           &in);
+    }
+    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
+    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
+    kernel(&call);
+}
+
+/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
+static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_box rest = p->out_own, slab;
+    int32_t d;
+    if (p->core.dims == 0) {
+        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
+        return;
+    }
+    for (d = 0; d < rest.dims; d++) {
+        slab = rest;
+        slab.hi[d] = p->core.lo[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        slab = rest;
+        slab.lo[d] = p->core.hi[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        rest.lo[d] = p->core.lo[d];
+        rest.hi[d] = p->core.hi[d];
+    }
+}
+
+static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
+        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
+    }
+    return st;
+}
+
+/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
+ * all inputs or of none. */
+static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
+                                              const dpar_spatial_arrays *a, int forward)
+{
+    int32_t i, missing = 0, cut;
+    if (p == NULL || a == NULL) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const void *const data = forward ? a->in[i] : a->in_gradient[i];
+        const int wanted = forward || a->in_gradient[0] != NULL;
+        missing += wanted && data == NULL;
+    }
+    if (forward && p->out_own.dims > 0 && a->out == NULL) {
+        missing++;
+    }
+    cut = a->out_box.dims != 0 &&
+          (a->out_box.dims != p->layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
+           (p->out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->out_own)));
+    if (missing > 0 || cut) {
+        dpar_why why;
+        (void)dpari_say(DPAR_E_ARG, &why,
+                        cut ? "rank #: out_box, of # points, does not hold all # outputs"
+                            : "rank #: # arrays of a layer of # inputs are NULL, though there are "
+                              "points",
+                        p->comm->rank,
+                        !cut                                  ? missing
+                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                              : 0,
+                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
+        dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+        p->comm->why = why;
+        return DPAR_E_ARG;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 1);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (plan->core.dims > 0) {
+        st = dpari_spatial_fill(plan, a, 1);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
+    }
+    st = dpar_halo_exchange_end(plan->exchange);
+    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    if (st == DPAR_OK) {
+        dpari_spatial_rim(plan, a);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 0);
+    const dpar_spatial *s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    s = &plan->layer;
+    if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
+        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+        return DPAR_OK;
+    }
+    st = dpari_spatial_clear(plan, a);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
+    st = dpari_spatial_fold(plan, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+    return dpar_halo_exchange_end(plan->exchange);
+}
+
+/* ---- normalisation --------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch)
+{
+    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        m[i] = scratch[i];
+        for (r = 1; r < c->size; r++) {
+            dpar_moments_merge(&m[i], &scratch[r * n + i]);
+        }
+    }
+    return st;
+}
+
+static int64_t dpari_norm_sets(const dpar_norm *n)
+{
+    return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
+}
+
+static int64_t dpari_norm_planes(const dpar_norm *n)
+{
+    return (int64_t)n->samples * n->channels;
+}
+
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
+{
+    return 2 * dpari_norm_sets(n);
+}
+
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
+{
+    const int64_t sets = dpari_norm_sets(n);
+    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+}
+
+/* Points without data: of one rank alone, so that the others must hear of it. */
+static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const dpar_tile *y)
+{
+    const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
+    dpar_why why;
+    if (points == 0 || (x->data != NULL && y->data != NULL)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
+                    points, 0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, why.text);
+    c->why = why;
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                    const dpar_tile *y)
+{
+    int32_t d;
+    int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
+               x->box.dims <= DPAR_MAX_DIMS;
+    for (d = 0; fits && d < x->box.dims; d++) {
+        fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
+    }
+    if (!dpari_is_wide(n->type)) {
+        return dpari_say_type(&c->why, "a norm of type @: f64 or f32", n->type, 0, 0, 0, 0);
+    }
+    if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
+        (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
+        (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
+        return dpari_say(DPAR_E_ARG, &c->why,
+                         "a norm of # samples, # channels, # groups over # planes, the same points "
+                         "in both tiles: does not fit",
+                         n->samples, n->channels, n->groups, x->planes);
+    }
+    if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
+        return dpari_say(DPAR_E_ARG, &c->why, "the epsilon of a norm is a number from 0 to 1e300",
+                         0, 0, 0, 0);
+    }
+    return dpari_norm_check_data(c, x, y);
+}
+
+/* ---- normalisation: over the ranks ----------------------------------------------------------- */
+
+/* A tile's points for layers.h; none where it has none. */
+static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
+{
+    unsigned char *data = (unsigned char *)t->data;
+    int32_t d;
+    p->step = t->plane;
+    for (d = 0; d < t->box.dims; d++) {
+        p->stride[d] = t->stride[d];
+    }
+    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+}
+
+static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
+                                dpar_mem_norm *m)
+{
+    int32_t d;
+    dpari_zero(m, sizeof *m);
+    m->type = n->type;
+    m->planes = dpari_norm_planes(n);
+    m->channels = n->channels;
+    m->groups = n->groups;
+    m->epsilon = n->epsilon;
+    m->scale = n->scale;
+    m->shift = n->shift;
+    m->saved = saved;
+    m->dims = 1;
+    if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
+        m->dims = x->box.dims;
+        for (d = 0; d < m->dims; d++) {
+            m->extent[d] = x->box.hi[d] - x->box.lo[d];
+        }
+        dpari_norm_planes_of(x, n->type, &m->x);
+    }
+}
+
+static int dpari_norm_joins(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    const int32_t last = m->dims - 1;
+    return p->stride[last - 1] == p->stride[last] * m->extent[last];
+}
+
+/* Rows that follow each other in all tiles become one. */
+static void dpari_norm_join(dpar_mem_norm *m)
+{
+    while (m->dims > 1 && dpari_norm_joins(m, &m->x) && dpari_norm_joins(m, &m->dy) &&
+           dpari_norm_joins(m, &m->to)) {
+        const int32_t to = m->dims - 2;
+        m->extent[to] *= m->extent[to + 1];
+        m->x.stride[to] = m->x.stride[to + 1];
+        m->dy.stride[to] = m->dy.stride[to + 1];
+        m->to.stride[to] = m->to.stride[to + 1];
+        m->dims--;
+    }
+}
+
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch)
+{
+    dpar_mem_moments own;
+    dpar_mem_norm m;
+    dpar_status st;
+    int64_t sets;
+    int32_t d;
+    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, y);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, saved, &m);
+    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_zero(&own, sizeof own);
+    own.x = m.x.data;
+    own.type = m.type;
+    own.dims = m.dims;
+    own.planes = m.planes;
+    own.step = m.x.step;
+    own.channels = m.channels;
+    own.groups = m.groups;
+    own.to = scratch;
+    for (d = 0; d < m.dims; d++) {
+        own.extent[d] = m.extent[d];
+        own.stride[d] = m.x.stride[d];
+    }
+    st = dpari_do_moments(c, &own);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_MERGE;
+    m.all = scratch + 3 * sets;
+    m.ranks = c->size;
+    dpari_norm_join(&m);
+    st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    m.phase = DPAR_MEM_NORM_APPLY;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+}
+
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch)
+{
+    dpar_mem_norm m;
+    dpar_status st;
+    int64_t sets;
+    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
+        scratch == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_norm_check(c, n, x, dy);
+    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
+    dpari_norm_planes_of(dy, n->type, &m.dy);
+    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_join(&m);
+    m.total = scratch;
+    m.sums = scratch + 3 * sets;
+    m.scale_gradient = scale_gradient;
+    m.shift_gradient = shift_gradient;
+    m.phase = DPAR_MEM_NORM_SUMS;
+    st = dpari_do_norm(c, &m);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, m.total, m.total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
+    }
+    m.phase = DPAR_MEM_NORM_GRADIENT;
+    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+}
+
+/* ==== spatial/window_attention.c ==== */
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Fields are keys, values; their gradients. */
+typedef struct dpari_windows {
+    dpar_halo halo;
+    dpar_halo_field field[4];
+    dpar_halo_exchange *exchange[2]; /* keys and values come; their gradients go back */
+    void *memory[2];                 /* of these */
+    int64_t bytes[2];
+    void *own[4], *beside[4];
+    int64_t lent; /* bytes that forward's exchange sends */
+} dpari_windows;
+
+static dpari_windows *dpari_windows_of(const dpar_attention_plan *p)
+{
+    return (dpari_windows *)p->of_way;
+}
+
+/* The halo of this rank's tokens, and fields in it. */
+static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_comm *c,
+                                      dpari_windows *w, dpar_why *why)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t all = a->tokens.ends[a->tokens.docs];
+    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
+    dpar_mesh mesh;
+    int32_t i;
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
+    if (st == DPAR_OK) {
+        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
+    }
+    w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
+    w->halo.high[0] = a->causal ? 0 : w->halo.low[0];
+    for (i = 0; i < 4; i++) {
+        w->field[i].halo = &w->halo;
+        w->field[i].type = i < 2 ? a->type : p->sums;
+        w->field[i].mem = c->mem;
+        w->field[i].components =
+            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
+    }
+    return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
+}
+
+static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dpari_windows *w,
+                                  dpari_room *buffers)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
+    int64_t lo, hi, heads;
+    int32_t i;
+    dpari_seq_slice(a, c->rank, &lo, &hi);
+    p->tokens = hi - lo;
+    heads = p->tokens * a->heads;
+    for (i = 0; i < 4; i++) {
+        const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
+        w->own[i] = dpari_room_take(buffers, p->tokens * each, 1);
+        w->beside[i] = dpari_room_take(buffers, beside * each, 1);
+        if (p->tokens > 0) { /* while bytes are counted: anywhere */
+            w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
+            w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
+        }
+    }
+    p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
+    p->part_lse = dpari_room_take(buffers, heads * sum, 1);
+    p->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->out = dpari_room_take(buffers, heads * a->values * sum, 1);
+        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    }
+}
+
+static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+                                     dpari_room *buffers, dpar_why *why)
+{
+    dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
+    dpar_halo_options o;
+    int32_t i;
+    dpar_status st;
+    p->of_way = w;
+    w = w != NULL ? w : &counted;
+    dpari_zero(w, sizeof *w);
+    dpari_zero(&o, sizeof o);
+    st = dpari_windows_halo(p, c, w, why);
+    if (st == DPAR_OK) {
+        dpari_windows_buffers(p, c, w, buffers);
+    }
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
+        w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
+    }
+    return st;
+}
+
+/* Plans both exchanges. */
+static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    dpar_halo_options o;
+    dpari_hx_traffic t;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&o, sizeof o);
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        o.tag = p->layer.tag + 2 * i;
+        o.field = &w->field[2 * i];
+        o.fields = 2;
+        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
+    }
+    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
+        w->lent += t.peer != p->comm->rank ? t.bytes : 0;
+    }
+    return st;
+}
+
+static dpar_status dpari_windows_close(dpar_attention_plan *p)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
+    const dpar_status other = dpar_halo_exchange_close(w->exchange[1]);
+    return st != DPAR_OK ? st : other;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void dpari_windows_push(dpar_attention_plan *p)
+{
+    (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
+}
+
+static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
+{
+    return base != NULL
+               ? (unsigned char *)base + token * f->components * (int64_t)dpar_type_bytes(f->type)
+               : NULL;
+}
+
+/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
+static dpari_seq_block dpari_windows_own(const dpar_attention_plan *p, int32_t field)
+{
+    const dpari_windows *w = dpari_windows_of(p);
+    dpari_seq_block b;
+    b.rank = p->comm->rank;
+    b.own = 1;
+    b.tokens = p->tokens;
+    dpari_seq_slice(&p->layer, b.rank, &b.lo, &b.hi);
+    b.k = b.to_k = w->own[field];
+    b.v = b.to_v = w->own[field + 1];
+    return b;
+}
+
+/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
+static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
+                              dpari_seq_block *b)
+{
+    const dpari_windows *w = dpari_windows_of(p);
+    int64_t at = 0;
+    dpar_box box;
+    int32_t i;
+    for (i = 0; i <= n; i++) {
+        at += i > 0 ? box.hi[0] - box.lo[0] : 0;
+        if (!dpar_halo_slab(&w->halo, p->comm->rank, i, &box)) {
+            return 0;
+        }
+    }
+    dpari_zero(b, sizeof *b);
+    b->rank = p->comm->rank;
+    b->lo = dpari_most(0, box.lo[0]);
+    b->hi = dpari_least(w->halo.grid.extent[0], box.hi[0]);
+    at += b->lo - box.lo[0];
+    b->k = b->to_k = dpari_windows_at(w->beside[field], at, &w->field[field]);
+    b->v = b->to_v = dpari_windows_at(w->beside[field + 1], at, &w->field[field + 1]);
+    return 1;
+}
+
+/* Own keys and values to where the exchange finds them; it begins. */
+static dpar_status dpari_windows_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
+    dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
+    if (st == DPAR_OK) {
+        st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
+    }
+    p->sent += w->lent;
+    return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
+}
+
+static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpari_seq_block b = dpari_windows_own(p, 0);
+    int32_t n;
+    dpar_status st = dpari_windows_lend(p, a), ended;
+    if (st == DPAR_OK) {
+        st = dpari_seq_attend(p, a, &b);
+        ended = dpar_halo_exchange_end(dpari_windows_of(p)->exchange[0]);
+        st = st == DPAR_OK ? ended : st;
+    }
+    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
+        st = dpari_seq_attend(p, a, &b);
+    }
+    return st;
+}
+
+static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                          void *dq, dpari_seq_block *home)
+{
+    dpari_windows *w = dpari_windows_of(p);
+    const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
+    const int64_t beside = dpar_halo_compact(&w->halo, p->comm->rank);
+    dpari_seq_block b = dpari_windows_own(p, 0), g;
+    int32_t n;
+    dpar_status st = dpari_windows_lend(p, a), ended;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *home = dpari_windows_own(p, 2);
+    for (n = 2; n < 4 && st == DPAR_OK; n++) {
+        st = dpari_do_copy(p->comm, w->own[n], NULL, p->tokens * w->field[n].components * sum);
+        if (st == DPAR_OK) {
+            st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
+        }
+    }
+    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
+    dpari_seq_attend_back(p, a, &b, home, dq);
+    ended = dpar_halo_exchange_end(w->exchange[0]);
+    st = st == DPAR_OK ? ended : st;
+    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
+        (void)dpari_windows_slab(p, n, 2, &g);
+        dpari_seq_attend_back(p, a, &b, &g, dq);
+    }
+    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, all) * sum *
+               (w->field[2].components + w->field[3].components);
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
+}
+
+DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
+{
+    way->lay = dpari_windows_lay;
+    way->init = dpari_windows_init;
+    way->push = dpari_windows_push;
+    way->forward = dpari_windows_forward;
+    way->backward = dpari_windows_backward;
+    way->close = dpari_windows_close;
+}
+
+#endif /* DPAR_SPATIAL_IMPLEMENTATION */

@@ -1,0 +1,10041 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_train.h - training: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Each strategy is usable alone and composes with the others on one mesh. Models, kernels and memory are yours; dpar
+ * says what to send when and does it. In memory of a device (comm->mem) the same calls work there.
+ *
+ * Gradients of a model that every rank has whole become their average while backward goes on:
+ *
+ *     dpar_ddp_init(memory, bytes, world, n, numel, &options, &ddp, &why);    options.type = DPAR_F32
+ *     each step:
+ *         dpar_ddp_zero(ddp);
+ *         dpar_ddp_begin(ddp, 1);
+ *         backward, from the last layer on: dpar_ddp_gradient(ddp, i)[...] += ...; dpar_ddp_ready(ddp, i);
+ *         dpar_ddp_finish(ddp);
+ *         update the weights
+ *
+ * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, expert and pipeline follow,
+ * each with its own program first. apps/train_gpt.c uses all of them. */
+
+#ifdef __has_include
+#if !__has_include("dpar_schedule.h")
+#error dpar_train.h needs dpar_schedule.h beside it, of the same release
+#endif
+#endif
+#include "dpar_schedule.h"
+#ifdef __has_include
+#if !__has_include("dpar_comm.h")
+#error dpar_train.h needs dpar_comm.h beside it, of the same release
+#endif
+#endif
+#include "dpar_comm.h"
+#if DPAR_VERSION != 200
+#error dpar_train.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_TRAIN_H
+#define DPAR_TRAIN_H
+
+/* ==== train/random.h ==== */
+
+/* random - numbers from counters: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Number
+ * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
+ * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
+ * in the whole array: ranks then agree where they hold the same elements, and hold different
+ * numbers where they hold different ones, as one rank would. */
+
+/* The four numbers 4 block .. 4 block + 3 of a stream. key = seed, counter = (block, stream), low
+ * words first. Local, O(1), as all here. */
+DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words);
+/* One number. */
+DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index);
+/* (word + 1/2) / 2^32: within (0, 1), never an end of it. */
+DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
+/* Of mean 0 and deviation 1: the inverse of the normal distribution (Wichura's AS 241, within
+ * 1e-12) at that; within +-6.34. */
+DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* ==== train/optimizer.h ==== */
+
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
+ * ZeRO does with its shard, and what one rank alone does with all.
+ *
+ * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * depend neither on where it lies nor on how the parameters are cut.
+ *
+ *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
+ *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
+ *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
+ *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
+ *
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more.
+ *
+ * Moments may be BF16 (moment_type): with weights and gradients in BF16, too, a step of AdamW moves
+ * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
+ * moments be stochastic: they then follow the sums above on average. Rounded to nearest, v never
+ * falls with beta2 = 0.999, as a thousandth of it is less than half a unit of its 8 bits (2^-9 to
+ * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
+ * while g is within 2 to 4 % of it. */
+
+enum { DPAR_ADAMW, DPAR_SGD };
+
+/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+typedef struct dpar_optimizer {
+    int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov;    /* SGD: 0 or 1 */
+    int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
+                            remainder, so that small updates are not lost on average: element i by
+                            number index + i of a stream of `seed`. Weights: stream t, as
+                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
+                            is for m, the low half for v */
+    int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
+                            are not F64 */
+    uint64_t seed;
+    double beta1, beta2, epsilon; /* AdamW */
+    double momentum;              /* SGD */
+    double decay;                 /* of weights */
+} dpar_optimizer;
+/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
+/* Without decay. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
+/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
+/* Their type beside weights of weight_type; 0: o or the weights are none, or BF16 beside F64.
+ * Local. */
+DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+/* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
+ * within 0 and below 1, the others not negative; epsilon above 0). Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+
+/* Elements index .. index + count - 1 of all the parameters. */
+typedef struct dpar_optimizer_piece {
+    void *weight;         /* F64, F32, BF16 or F16 */
+    const void *gradient; /* of any of these */
+    void *m, *v;          /* of dpar_optimizer_moment_type; 0 before the first step. NULL where the
+                             optimizer has none */
+    int32_t weight_type, gradient_type;
+    int64_t count;
+    uint64_t index; /* for random numbers: the same for an element however it is cut */
+} dpar_optimizer_piece;
+/* One step of it: t = 1 for the first. E_ARG: types (moments of BF16 beside F64 too), t, pointers
+ * that are NULL. Local. O(count). */
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor);
+
+/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
+ * as they are, what BF16 holds exactly, too. Local. O(count). */
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index);
+
+/* The sum of squares of `count` floats, in f64 and in order; -1: of a type that is none. Local. */
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
+/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0: a step that takes no gradients. Local. */
+DPAR_API double dpar_clip_factor(double norm, double limit);
+
+/* ==== train/layers.h ==== */
+
+/* layers - memory that the CPU does not reach, a device's say: what layers of training ask of it,
+ * beyond the dpar_mem that comm and halo use (mem.h). Whoever has such memory fills this table in
+ * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
+ *
+ *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
+ *     dpar_mem_layers layers;
+ *     layers.gather = my_gather; ...        each gets mem.ctx
+ *     mem.layers = &layers;                 stays where it is as long as mem is used
+ *
+ * dpar_mem_host_layers gives the table of the host's memory: what each function is to compute. What
+ * mem.h says of an operation's struct, its pointers and its numbers holds here too. */
+
+/* *sum = the sum of squares, or itself + that: in f64, in an order that is fixed by count alone,
+ * not by the launch (each table has its own). */
+typedef struct dpar_mem_squares {
+    const void *in;
+    int64_t count;
+    int32_t type; /* F64, F32, BF16, F16 */
+    int32_t add;  /* 1 */
+    double *sum;
+} dpar_mem_squares;
+
+/* *factor = scale dpar_clip_factor(sqrt(*squares), limit). May be the same double. */
+typedef struct dpar_mem_clip {
+    const double *squares;
+    double *factor;
+    double limit, scale;
+} dpar_mem_clip;
+
+/* dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
+ * multiplied (the product 0: gradients count as 0). In f64, as optimizer.h says; roots and
+ * divisions may differ in the last bit of f64. */
+typedef struct dpar_mem_optimize {
+    const dpar_optimizer *optimizer;
+    const dpar_optimizer_piece *piece;
+    int64_t t;
+    double rate, factor;
+    const double *factor_at;
+    void *copy;        /* the new weights once more, of copy_type, for computing: weights are a
+                          master. Rounded stochastically where the optimizer is and copy_type is
+                          BF16, by number (seed, t, index + i), else to nearest even; NULL: none */
+    int16_t *rest;     /* the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
+                          piece->weight << 16, plus rest (with sign): the BF16 is the nearest one,
+                          of two the one farther from 0. Not with stochastic; NULL: none */
+    int32_t copy_type; /* BF16, F16, F32 */
+    int32_t room;      /* 0 */
+} dpar_mem_optimize;
+
+/* to[i] = from[i] as BF16, rounded up or down by number (seed, stream, index + i), as
+ * dpar_round_bf16 does from F32; F64 is rounded to F32 first. */
+typedef struct dpar_mem_round {
+    void *to;
+    const void *from;
+    int64_t count;
+    int32_t from_type; /* F64, F32, BF16, F16 */
+    int32_t room;      /* 0 */
+    uint64_t seed, stream, index;
+} dpar_mem_round;
+
+/* Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that has
+ * lo[w] <= at[i] < hi[w], else -1. Below 0: there is no row. */
+typedef struct dpar_mem_index {
+    const void *at;
+    int32_t type;    /* DPAR_I32, DPAR_I64 */
+    int32_t windows; /* 0, 1, 2 */
+    int64_t lo[2], hi[2], row[2];
+} dpar_mem_index;
+
+/* to[i] = from[row i of the index], `bytes` each; zeros where there is none. */
+typedef struct dpar_mem_gather {
+    void *to;
+    const void *from;
+    int64_t rows, bytes;        /* of `to`; of a row */
+    int64_t to_step, from_step; /* bytes from row to row, at least bytes (from_step: or 0) */
+    dpar_mem_index index;
+} dpar_mem_gather;
+
+/* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
+ * the gradient of gather. Rows that several i name are added in order, whatever the launch. */
+typedef struct dpar_mem_scatter {
+    void *to;
+    const void *from;
+    int64_t rows, width; /* of `from`; elements of a row, dense on both sides */
+    int32_t type;        /* F64, F32 */
+    int32_t room;        /* 0 */
+    dpar_mem_index index;
+} dpar_mem_scatter;
+
+/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64; what
+ * has no row is left out (all of them: 0). */
+typedef struct dpar_mem_combine {
+    void *to;
+    const void *from;
+    const void *weight;         /* NULL: 1 */
+    int64_t rows, k, width;     /* of `to`; of each; elements of a row, dense on both sides */
+    int32_t to_type, from_type; /* F64, F32, BF16, F16 */
+    int32_t weight_type;        /* F64, F32 */
+    int32_t room;               /* 0 */
+    dpar_mem_index index;       /* of rows x k */
+} dpar_mem_combine;
+
+/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed by
+ * width alone); 0 where there is no row. */
+typedef struct dpar_mem_dot {
+    void *to;
+    const void *a, *b;
+    int64_t rows, k, width; /* of `to`; k >= 1; elements of a row, dense in a and b */
+    int32_t to_type;        /* F64, F32 */
+    int32_t type;           /* of a and b: F64, F32, BF16, F16 */
+    dpar_mem_index index;   /* at NULL: row i of b */
+} dpar_mem_dot;
+
+/* Of the tokens that counted. */
+typedef struct dpar_cross_entropy_sum {
+    double loss, z; /* sums over tokens: without, and of, z lse^2 */
+    int64_t tokens; /* that counted */
+} dpar_cross_entropy_sum;
+/* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
+enum {
+    DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
+    DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
+    DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
+};
+/* A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary; the
+ * other columns are padding. A token counts when its target t is >= 0 and not ignore - 1 (ignore 0:
+ * that is no condition); h is the column of t, if this rank has it. Sums are in f64, of PART and
+ * GRADIENT in an order fixed by the sizes alone, of the sum over tokens too. With x = logits[i][c]:
+ *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
+ *               s = sum of exp(x - m), all of them -infinity: 0
+ *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
+ *                   (either term 0 where there is no h, or smoothing is 0)
+ *     LOSS      M = the largest m of the ranks with s that is not <= 0, S = sum over those, in
+ *               order, of s exp(m - M); lse[i] = M + log(S), NaN where S is no number above 0;
+ *               l = lse - sum of o; loss[i] = l + z lse^2; sum = of l, of z lse^2, of 1;
+ *               over tokens that count; the others' loss is 0
+ *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h less
+ *               scale (1 - smoothing); 0 for padding and for tokens that do not count */
+typedef struct dpar_mem_cross_entropy {
+    int32_t phase;
+    int32_t type;         /* of logits, own and all: F64, F32 */
+    int64_t tokens, rows; /* logits[tokens][rows], dense */
+    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi:
+                             none */
+    int64_t vocabulary;
+    dpar_mem_index target; /* at: of each token; its row is h */
+    int64_t ignore;        /* 0, or 1 + what is ignored */
+    double smoothing, z;
+    void *logits;
+    void *own;       /* [tokens][3] */
+    const void *all; /* [ranks][tokens][3]: own of all ranks */
+    int32_t ranks;
+    int32_t room;                /* 0 */
+    double *lse, *loss;          /* [tokens]; loss may be NULL */
+    dpar_cross_entropy_sum *sum; /* may be NULL */
+    double scale;
+} dpar_mem_cross_entropy;
+
+/* Attention to more keys: out and lse become those of both sets, as dpar_attention_merge
+ * (sequence.h) says. Arithmetic in f64 for F64, in f32 for F32 (factors in f64, rounded to f32). */
+typedef struct dpar_mem_attention_merge {
+    int32_t type; /* F64, F32: of all */
+    int32_t room; /* 0 */
+    int64_t rows, values;
+    void *out, *lse;             /* [rows][values], [rows] */
+    const void *more, *more_lse; /* likewise */
+} dpar_mem_attention_merge;
+
+/* Of a set of numbers: never as sums of squares. */
+typedef struct dpar_moments {
+    double count, mean, m2; /* m2: sum of (x - mean)^2 */
+} dpar_moments;
+/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
+
+/* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
+ * or that of both it and what is there (dpar_moments_merge). Parts of some points each,
+ * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
+typedef struct dpar_mem_moments {
+    const void *x;
+    int32_t type;     /* F64, F32, BF16, F16 */
+    int32_t dims;     /* 0 .. DPAR_MAX_DIMS */
+    int64_t planes;   /* plane p = sample channels + channel, its first point at x[p step] */
+    int64_t step;     /* elements */
+    int32_t channels; /* at least 1 */
+    int32_t groups;   /* set sample groups + channel / (channels / groups); divides channels. 0:
+                         set channel */
+    double *to;       /* [sets][3] */
+    int32_t add;      /* 1 */
+    int32_t room;     /* 0 */
+    int64_t extent[DPAR_MAX_DIMS]; /* of a plane's points */
+    int64_t stride[DPAR_MAX_DIMS];
+} dpar_mem_moments;
+
+/* A norm of spatial.h, what is of one rank. The sets are those of moments. In f64, with inverse and
+ * mean from saved, scale and shift of the channel; sums in an order that is fixed by the sizes. */
+enum {
+    DPAR_MEM_NORM_MERGE,   /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
+                              in `all`, merged in the order of the ranks; without points mean 0 */
+    DPAR_MEM_NORM_APPLY,   /* to = inverse scale (x - mean) + shift */
+    DPAR_MEM_NORM_SUMS,    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean);
+                              total[set] = sum over its planes, in order, of scale sums[plane], and
+                              of points; both of sums[plane] are added, in order of the samples, to
+                              shift_gradient and scale_gradient[channel] */
+    DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
+                              n), n = total[2] or, if that is less, 1 */
+};
+typedef struct dpar_mem_planes {
+    void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
+    int64_t step; /* elements from plane to plane */
+    int64_t stride[DPAR_MAX_DIMS];
+} dpar_mem_planes;
+typedef struct dpar_mem_norm {
+    int32_t phase;
+    int32_t type;              /* of x, dy, to, scale, shift: F64, F32 */
+    int64_t planes;            /* samples x channels */
+    int32_t channels, groups;  /* as moments */
+    int32_t ranks;             /* MERGE: of `all` */
+    int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
+    dpar_mem_planes x, dy, to; /* to may be x or dy */
+    int64_t extent[DPAR_MAX_DIMS];
+    const void *scale, *shift; /* [channels]; NULL: 1, 0 */
+    double epsilon;
+    const double *all;                       /* [ranks][sets][3] */
+    double *saved;                           /* [sets][2]; MERGE writes, the others read it */
+    double *sums, *total;                    /* [planes][2], [sets][3] */
+    double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
+} dpar_mem_norm;
+
+/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
+ * F32 (F64 rounded to it first), each operation rounded to nearest even:
+ *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
+ *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
+ *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale to the nearest code, even ones of two, at most 127 or 448 of either sign;
+ *             what becomes 0 is code 0
+ *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
+typedef struct dpar_mem_quantize {
+    void *x; /* quantize reads, dequantize writes */
+    int64_t count;
+    int64_t block;      /* 1 or more */
+    int32_t type;       /* F64, F32, BF16, F16 */
+    int32_t code_type;  /* DPAR_I8, DPAR_F8 */
+    void *code;         /* block b's codes begin b code_step bytes from here */
+    void *scale;        /* its scale lies b scale_step bytes from here: in an array of its own, or
+                           beside the codes */
+    int64_t code_step;  /* at least block */
+    int64_t scale_step; /* a multiple of 4, not 0 */
+    int32_t add;        /* 1: dequantize adds */
+    int32_t room;       /* 0 */
+} dpar_mem_quantize;
+
+/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Strategies
+ * and layers say what they need; one that is NULL and would be needed is E_UNKNOWN. Zero what you
+ * do not have. */
+typedef struct dpar_mem_layers {
+    dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
+    dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
+    dpar_status (*optimize)(void *ctx, const dpar_mem_optimize *optimize);
+    dpar_status (*round)(void *ctx, const dpar_mem_round *round);
+    dpar_status (*gather)(void *ctx, const dpar_mem_gather *gather);
+    dpar_status (*scatter)(void *ctx, const dpar_mem_scatter *scatter);
+    dpar_status (*combine)(void *ctx, const dpar_mem_combine *combine);
+    dpar_status (*dot)(void *ctx, const dpar_mem_dot *dot);
+    dpar_status (*cross_entropy)(void *ctx, const dpar_mem_cross_entropy *cross_entropy);
+    dpar_status (*attention_merge)(void *ctx, const dpar_mem_attention_merge *attention_merge);
+    dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
+    dpar_status (*norm)(void *ctx, const dpar_mem_norm *norm);
+    dpar_status (*quantize)(void *ctx, const dpar_mem_quantize *quantize);
+    dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
+} dpar_mem_layers;
+
+/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
+ * a device's are compared with: equal bits for round, gather, scatter, combine, quantize and
+ * dequantize; elsewhere roots, exponentials and orders of sums may differ in the last bits of f64.
+ * A communicator without a table (comm->mem NULL) uses it by itself. Local. */
+DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
+
+/* ==== train/ddp.h ==== */
+
+/* ddp - gradients that become the average over all ranks while backward goes on: for a model that
+ * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
+ * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
+ * whatever becomes ready first.
+ *
+ *     dpar_ddp_init(memory, bytes, c, n, numel, &options, &d, &why);    (options.type = DPAR_F32)
+ *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i);    (views: nothing is copied)
+ *     each step:
+ *         dpar_ddp_zero(d);
+ *         each micro-batch m of M:
+ *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
+ *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
+ *             dpar_ddp_finish(d);
+ *         update with gradient[i]
+ *
+ * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
+ * bucket or many. Nothing is allocated after init. In a device's memory
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
+ * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
+ * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
+
+/* Posts what is to be done with a bucket in place of the all-reduce: data[count] of type is what
+ * this rank has (neither summed nor averaged), *work is done when it holds what all shall have.
+ * Called on all ranks for the same buckets in the same order. A hook that waits by itself leaves
+ * *work as it is. An error ends the step on this rank; abort c to end it on all. */
+typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
+                                     int64_t count, int32_t type, dpar_work *work);
+
+/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+typedef struct dpar_ddp_options {
+    int32_t type;    /* of the gradients, must be said: DPAR_F64, F32, F16, BF16 */
+    int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
+                        BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
+                        large as the gradients in that type, but where ranks share memory and an
+                        all-reduce without a hook rounds F32: there they are rounded while they are
+                        added */
+    int32_t sum;     /* 1: sums over the ranks; 0: averages */
+    int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
+                        (dpar_bucket_piece), what lies beside it is undefined; buckets then end
+                        at multiples of the ranks */
+    int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
+                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
+                        one byte a parameter more */
+    int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
+                        break the communicator: E_ARG on all ranks, naming parameter, element
+                        and rank. For codes in which they are mistakes; with scaled losses look
+                        at what has come back */
+    int64_t first_bytes;  /* of the first bucket, which is to leave early; 0: 1 MiB */
+    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
+                             than this makes its bucket larger */
+    int64_t align;        /* starts of parameters, in elements; 0: 64 */
+    int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
+    dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
+    void *ctx;
+    const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
+                                 their numbers */
+} dpar_ddp_options;
+
+typedef struct dpar_ddp dpar_ddp;
+
+/* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
+ * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
+ * O(params). */
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why);
+/* Lays out the gradients of parameters of numel[i] elements each (0 and more), in the order in
+ * which forward uses them, zeroed.
+ * COLLECTIVE: all ranks give the same sizes and options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM,
+ * E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why);
+/* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
+ * no such parameter. Local. */
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
+/* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
+ * Local. */
+DPAR_API void dpar_ddp_zero(dpar_ddp *d);
+/* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
+ * follow and nothing travels. Local. E_ARG: the pass before has not been finished. The status of
+ * a broken communicator: no pass has begun. */
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
+/* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
+ * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
+ * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
+ * E_TIMEOUT, E_MISMATCH as comm.h. */
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
+/* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
+ * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
+ * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
+ * too. */
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
+/* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
+ * Without options.unused: on this rank. Local. */
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
+/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
+ * past the last. Local. */
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+/* The buffer that holds all gradients. Local. */
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
+/* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
+ * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
+ * the communicator lives and the caller's memory is left alone, it is one without parameters. */
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
+
+/* ==== train/fsdp.h ==== */
+
+/* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
+ * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, a
+ * layer's each: what travels at once. A unit's parameters lie end to end in C order, padded to
+ * equal shards (flat.h); each rank keeps one shard of the masters and of the optimizer's arrays.
+ *
+ *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
+ *              reduced in the last micro-batch
+ *     ZeRO-2   weights as ZeRO-1 (FSDP: reshard_after_forward = False);
+ *              gradients are shards, reduced in each micro-batch
+ *     ZeRO-3   weights are gathered before forward and again before backward,
+ *              `prefetch` units ahead, into a pool of prefetch + 1 units;
+ *              gradients as ZeRO-2
+ *
+ *     dpar_fsdp_bytes(c->size, units, params_of, numel, &options, &sizes, &why);
+ *     dpar_fsdp_init(memory, sizes.plan, c, NULL, units, params_of, numel, &options, &f, &why);
+ *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
+ *     each step:
+ *         dpar_fsdp_zero(f);
+ *         each micro-batch b of B:
+ *             dpar_fsdp_begin(f, b == B - 1);
+ *             forward, each unit u:
+ *                 dpar_fsdp_before(f, u, DPAR_FORWARD);
+ *                 ... uses the weights dpar_fsdp_weight(f, i) ...
+ *                 dpar_fsdp_after(f, u, DPAR_FORWARD);
+ *             backward, each unit u from the last:
+ *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);
+ *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i)
+ *                     (options.assigned: writes them) ...
+ *                 dpar_fsdp_after(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
+ *             dpar_fsdp_finish(f);
+ *         dpar_fsdp_norm(f, &norm);
+ *         dpar_fsdp_step(f, rate, dpar_clip_factor(norm, 1.0));
+ *     dpar_fsdp_close(f);
+ *
+ * Hybrid: `shard` are the ranks that share one copy (a node), `replicas` those that hold the same
+ * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
+ * shards across, once a step.
+ *
+ * Pipeline: a whole step is one pass. UNSHARD is before (of a stage's first: BACKWARD, so that
+ * there is room for its gradients; then FORWARD), RESHARD after, REDUCE_GRAD ready; begin and
+ * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
+ * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
+ * each unit after them, before finish.
+ *
+ * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
+ * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
+ *
+ * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
+ * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
+ * bit. What is in the pool already is not gathered again. All ranks visit units in one order
+ * (E_MISMATCH else; over MPI with its option `check`).
+ *
+ * In a device's memory (shard->mem) all arrays lie there, also those that set and load are given;
+ * functions follow what its stream was given and order what follows; only norm and load wait. */
+
+/* Zero it and fill in what differs. The same on all ranks. */
+typedef struct dpar_fsdp_options {
+    int32_t zero;     /* 1, 2, 3 */
+    int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
+                         weights themselves. The optimizer's arrays are what
+                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16.
+                         It and the next two must be said */
+    int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
+                         F64, BF16 or F16 of F32 */
+    int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
+                         bits are added up in F32 and rounded once (by ZeRO-1, and with `once`,
+                         over replicas once more); micro-batches are summed in F32
+                         (F64 for type F64) by ZeRO-2 and 3 */
+    int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
+    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: 1 */
+    int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
+                         the last (less traffic, more memory: as ZeRO-1) */
+    int32_t sum;      /* 1: sums over the ranks; 0: averages */
+    int32_t assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                         element of each parameter of the unit (0 where it has none), rather than
+                         adding, except where dpar_fsdp_adds says so: they are not zeroed before */
+    int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
+    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
+                                 by the number of an element among all, the units end to end:
+                                 copies in other fsdp's (of tensor-parallel ranks) stay equal where
+                                 they have the same number there */
+} dpar_fsdp_options;
+
+/* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
+typedef struct dpar_fsdp_sizes {
+    int64_t plan;       /* that init needs of the caller's memory (aligned to 64) */
+    int64_t registered; /* that it takes from dpar_comm_alloc; never more until close */
+    int64_t weights;    /* ZeRO-1, 2: whole, of type compute */
+    int64_t gradients;  /* whole, of type gradient; or shards */
+    int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
+    int64_t moments;    /* the optimizer's shards */
+    int64_t gathered;   /* ZeRO-3: prefetch + 1 units, each as large as the largest */
+    int64_t buckets;    /* gradients under way: `buffers` units of that size */
+} dpar_fsdp_sizes;
+
+typedef struct dpar_fsdp dpar_fsdp;
+
+/* What init takes, for `shards` ranks that share a copy. params_of[u]: the parameters of unit u (0
+ * and more), numel[i] elements each (0 and more), unit after unit. Errors as init. Local, without a
+ * communicator: for planning. O(params). */
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
+                                     const int64_t *numel, const dpar_fsdp_options *options,
+                                     dpar_fsdp_sizes *sizes, dpar_why *why);
+/* Weights and state are zero. replicas: NULL without; both communicators are of one world.
+ * COLLECTIVE over both: all ranks give the same sizes and options (E_MISMATCH else). E_ARG,
+ * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
+                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
+ * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
+ * Local. */
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
+
+/* ---- a step ---- */
+
+/* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
+ * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
+/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
+ * status of a broken communicator. Local. */
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+/* Unit u is about to be used: returns when its weights are there, and has asked for those of
+ * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
+ * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
+ * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
+ * COLLECTIVE over shard: all ranks call it in the same order. E_ARG: no such unit, already in use,
+ * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
+ * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
+DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
+DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The numel weights of parameter i, of type compute, between before and after; else NULL. Aligned
+ * to the type. Local. */
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+/* Where its gradient is added, of type gradient, from before in backward to ready; else NULL.
+ * Local. */
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
+/* The `beta` of the product that computes that gradient. 1: it is added to what lies there: always
+ * without options.assigned; with it after the step's first micro-batch that had the unit backward,
+ * where gradients are kept from one to the next (ZeRO-1, `once`), or once they have been looked at
+ * since zero (norm, reduced, step). 0: it is written, whatever lies there. From before in backward
+ * to ready. Local. */
+DPAR_API int dpar_fsdp_adds(const dpar_fsdp *f, int32_t i);
+/* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
+ * shard, as before. E_ARG: there are none. */
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
+/* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
+ * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
+ * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
+ * is over, too. */
+DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *f);
+/* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
+ * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
+ * the squares of their norms. COLLECTIVE over shard. */
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
+/* The reduced gradients of this rank's shard of unit u, between finish and the next zero: elements
+ * (padding included, which is 0) and their type; where a parameter lies there dpar_fsdp_piece says.
+ * For norms that count parameters differently, sums with other communicators. NULL and 0: there are
+ * none. Local. */
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *f, int32_t u, int64_t *elements, int32_t *type);
+/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
+
+/* ---- state ---- */
+
+enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAYS };
+
+/* This rank's shard of an array of unit u, and its elements (padding included); NULL and 0 where
+ * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
+ * number of steps. Local. */
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
+/* Its type; -1 for an array that the optimizer does not have. Local. */
+DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
+/* Steps done. Local. */
+DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
+/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
+ * not wanted); 0: nothing. Local. */
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
+/* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
+DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);
+DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
+/* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
+ * for redistribute and move, padding left out. Local. */
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why);
+/* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
+ * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine), the device's where
+ * shard->mem is one's: another is E_ARG on that rank, and others wait. A full checkpoint is that of
+ * all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard. E_ARG: no
+ * such array or unit; then errors as comm.h. */
+DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
+
+/* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
+ * an array of unit u. A negative status is a failure. */
+typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
+                                      int64_t first, int64_t count, void *to);
+/* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
+ * this rank needs, each element once. With the same options training goes on bit by bit as if it
+ * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
+ * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
+ * different numbers. */
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
+                                    void *ctx, dpar_why *why);
+
+/* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
+ * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
+ * communicators live and the plan's memory is left alone, it is one without units and parameters.
+ */
+DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
+
+/* ==== train/tensor.h ==== */
+
+/* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
+ * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
+ * Beside it: which heads, rows and tokens a rank has (heads.h), random numbers that do not depend
+ * on who draws them (random.h).
+ *
+ *     dpar_tensor t;                                     what the layers of a group share
+ *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
+ *     up.kind = DPAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
+ *     down.kind = DPAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
+ *     dpar_linear_forward(&t, &up, &a);                  nothing travels
+ *     ... the activation, on a.y ...
+ *     dpar_linear_forward(&t, &down, &b);                one all-reduce
+ *     dpar_linear_backward(&t, &down, &b);               nothing travels
+ *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
+ *
+ * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
+ * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
+ * activations between the pairs cut by the ranks; any number of tokens. What a rank computes of its
+ * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
+ * step.
+ *
+ * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
+ * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
+ * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
+ * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why. A
+ * t that is NULL or has none (all zero: init refused) is E_ARG for the caller alone.
+ * Every function is COLLECTIVE over the communicator unless it says that it is local. */
+
+/* ---- products of matrices ---- */
+
+/* c = alpha op(a) op(b) + beta c: op(a) is m x k, op(b) k x n. With beta 0 c is not read. */
+typedef struct dpar_matmul {
+    int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
+    int32_t transpose_a, transpose_b; /* 1: it lies there as k x m, n x k */
+    int32_t room;                     /* 0 */
+    int64_t m, n, k;                  /* may be 0: c becomes beta c */
+    double alpha, beta;
+    const void *a, *b;
+    void *c;
+    int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
+} dpar_matmul;
+/* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
+/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
+ * other types. Local. */
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
+
+/* ---- what layers share ---- */
+
+typedef struct dpar_tensor {
+    dpar_comm *comm;
+    int32_t type;      /* DPAR_F64 or DPAR_F32 */
+    dpar_split tokens; /* all tokens of a step; sequence parallel: which of them a rank has, one run
+                          after the other (CHUNK, EVEN, FLOOR, RAGGED) */
+    int64_t *counts;   /* sequence parallel: room for comm->size numbers, untouched by others while
+                          a function runs; else NULL */
+    dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
+    void *user;
+} dpar_tensor;
+/* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
+ * E_ARG with a sentence. Local. */
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why);
+/* Tokens that a rank has outside of a pair: of all of them, or its share. Local. */
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank);
+
+/* ---- linear layers: y = x w^T + bias ---- */
+
+enum {
+    DPAR_COLUMN, /* each rank has some of the outputs: x is whole */
+    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+};
+/* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
+ * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
+typedef struct dpar_linear {
+    int32_t kind;
+    int32_t room;    /* 0 */
+    int64_t in, out; /* of this rank's weight */
+} dpar_linear;
+
+/* n is all tokens; own is dpar_tensor_tokens of the rank, n itself where not sequence parallel. */
+typedef struct dpar_linear_arrays {
+    const void *w;    /* [out][in] */
+    const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
+    const void *x;    /* column: [own][in]; row: [n][in] */
+    void *y;          /* column: [n][out]; row: [own][out] */
+    const void *dy;   /* as y */
+    void *dx;         /* as x; NULL: not wanted (weights alone, the first layer) */
+    void *dw;         /* as w; NULL: not wanted (inputs alone: zero-bubble schedules) */
+    void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
+    void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
+                         row: [n][out], forward the part of y, backward the dy of all */
+    void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
+    int32_t kept;     /* 1: `whole` holds already what would be gathered: column: since forward, or
+                         another layer's that reads the same x; row: backward, the call for dx, when
+                         that for dw comes later */
+    int32_t add;      /* 1: dw and dbias are added to (micro-batches) */
+    int32_t add_dx;   /* column: 1: dx (sequence parallel: whole_dx) holds the parts of layers that
+                         read the same x, */
+    int32_t open;     /* and 1: others follow: no collective yet */
+} dpar_linear_arrays;
+
+/* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
+ * reduce-scatter. The bias is added last, once. */
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a);
+/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
+ * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
+ * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress. */
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a);
+
+/* Between a column layer and one that wants all features: out[rows][n] from the ranks' pieces
+ * in[rows][own], n = features->count, cut as `features` says (by any rule); the gradient's way back
+ * is dpar_features_slice. scratch: rows x n elements. One all-gather of rows x n. counts: of
+ * comm->size numbers. */
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts);
+/* The rank's own features of all: what a row layer takes of an x that is whole; its gradient's way
+ * back is dpar_features_gather. Local. */
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out);
+
+/* ---- vocabulary ---- */
+
+/* y[token] = table[id of the token]: a rank has rows dpar_vocab_rows of the table (heads.h says
+ * which), looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
+ * reduce-scatter. ids: of all n tokens, the same on all ranks. y: [own][width]; whole: sequence
+ * parallel: [n][width], else NULL. The same bits on any number of ranks. E_ARG for an id that does
+ * not exist. */
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole);
+/* dtable[row] = the sum of dy over its tokens, in their order (add: added to what is there); rows
+ * without a token and padding become 0. Nothing travels, or an all-gather of n width into `whole`.
+ * The same bits on any number of ranks. */
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole);
+
+/* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
+ * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
+typedef struct dpar_cross_entropy {
+    dpar_vocab
+        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    double smoothing; /* 0 .. 1 */
+    double z;
+    int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0
+                       (torch's -100) are never counted: their loss and gradient are 0 */
+    int32_t room;   /* 0 */
+} dpar_cross_entropy;
+/* Bytes of scratch. Local. */
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
+/* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,
+ * the same on all ranks. One all-gather of three numbers a token: the largest logit of the rank,
+ * the sum of exponentials below it, its part of the target's share: 12 bytes (f64: 24). Of these
+ * the ranks compute the same bits; sums over the vocabulary are in f64. lse (n doubles) is for
+ * backward; loss (n doubles, z-loss included; may be NULL). Equal on all ranks: sum it over data
+ * parallel ones only. E_ARG for a target that does not exist. */
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch);
+/* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
+ * for their mean. Local. */
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale);
+
+/* ---- attention heads ---- */
+
+/* Attention needs no function of its own: a column layer of the fused weight's rows that
+ * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
+ * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
+ * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
+ * nothing to add up. As dpar_comm_split. */
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
+/* Adds the gradients of key and value rows over them: dw [(queries + 2 groups) width][in], queries
+ * first, and its dbias (or NULL). Once a step, after the last micro-batch. An all-reduce of 2 width
+ * in and one of 2 width elements; no other rank has anything to do. */
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias);
+
+/* ---- random numbers ---- */
+
+/* A dense piece of a whole array, and the stream that the whole array is filled from. Ranks that
+ * hold the same elements (dropout on activations that all have) draw the same numbers, others
+ * different ones, as one rank would: no state to keep apart. */
+typedef struct dpar_random_piece {
+    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
+    int64_t rows, columns; /* of the piece */
+    int64_t row, column;   /* where it begins in the whole array, */
+    int64_t width;         /* whose rows have so many */
+} dpar_random_piece;
+/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
+ * the same call. 0 <= p < 1. type: F64, F32 (else E_ARG). Local, as the two below. */
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y);
+/* Uniform ones between lo and hi. */
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y);
+/* Normal ones. */
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y);
+
+/* ==== train/sequence.h ==== */
+
+/* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
+ * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
+ * after (at the end of this file). Sliding windows need no ring: window_attention.h. Which rank has
+ * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a
+ * block is your kernel, or the plain one of this file:
+ *
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
+ *     layer.heads = 32; layer.groups = 8; layer.width = 128;
+ *     layer.type = DPAR_F32; layer.causal = 1;
+ *     dpar_attention_bytes(c, &layer, &bytes, &why);
+ *     dpar_attention_init(memory, bytes, c, &layer, &plan, &why);
+ *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
+ *     dpar_attention_forward(plan, &arrays);    every layer, every step
+ *     dpar_attention_backward(plan, &arrays);
+ *     dpar_attention_close(plan);
+ *
+ * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
+ * out[tokens][heads][values], lse[tokens][heads]; each heads / groups query heads share a group.
+ * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
+ * values on their way) are in f64 where the type is f64, else in f32, and rounded to the type once.
+ * The same bits in every run on as many ranks; on one rank the kernel's own result.
+ *
+ * Step t = 0 .. P-1 of the ring: rank r computes on the keys and values of rank r - t (modulo P),
+ * while it sends them on to r + 1 and those of r - t - 1 come. On the way back so do the gradients
+ * of keys and values, one step behind, until they are home, where what the rank's own queries gave
+ * has stayed: as many hops as keys and values. With T tokens in all, n of them on this rank, m on
+ * the next, and E = groups (width + values) elements a token, a rank sends
+ *     forward   (T - m) E bytes(type)
+ *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
+ * and nothing when it is alone: dpar_attention_sent. Causal masks leave rank 0 idle most of the
+ * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
+ * every rank has as much to do at every step as the others: dpar_attention_pairs.
+ *
+ * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
+ * its stream, and nothing waits.
+ *
+ * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
+ * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
+
+typedef struct dpar_attention dpar_attention;
+
+/* How ranks come to the keys of others: NULL, the ring; dpar_attention_halo of window_attention.h
+ * (dpar_spatial.h). You name it in a layer, the plan calls it. */
+struct dpari_attention_way;
+typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
+
+/* A block: some queries that follow one another, some keys that do, of one document. Query i sees
+ * key j when i + low <= j <= i + high: dpar_attention_row. Arrays begin at the block's first token,
+ * rows as above, all heads. Sums: f64 when the layer's type is f64, else f32. */
+typedef struct dpar_attention_call {
+    const dpar_attention *layer;
+    int64_t queries, keys;
+    int64_t query, key; /* where the first of each lies in the packed sequence */
+    int64_t low, high;
+    const void *q, *k, *v; /* of the layer's type */
+    void *out;             /* forward: sums, written. Backward: what forward gave, of the layer's
+                              type, to be read */
+    void *lse;             /* sums. Forward: written: the natural logarithm of the sum over keys of
+                              exp(scale q k); -1e30 or less (and out 0) for a query that sees no key
+                              of the block. Backward: that over all keys, to be read */
+    const void *out_gradient;                   /* of the layer's type */
+    const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
+    void *q_gradient, *k_gradient, *v_gradient; /* sums, to be ADDED to */
+    void *user;
+} dpar_attention_call;
+typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
+
+/* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
+struct dpar_attention {
+    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has
+                               a slice of the packed sequence and gets the keys in the window */
+    dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
+                           communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
+    int32_t heads;      /* of queries */
+    int32_t groups;     /* of keys and values (GQA); divides heads. 0: as many as heads */
+    int32_t width;      /* of a query or key */
+    int32_t values;     /* of a value; 0: width */
+    int32_t type;       /* DPAR_F64, F32, BF16, F16 */
+    int32_t causal;     /* 1: a query sees no key behind it */
+    int64_t window;     /* > 0: none farther than so many tokens away. Documents never see others */
+    double scale;       /* 0: 1 / sqrt(width) */
+    int32_t tag;        /* of the messages: tag .. tag + 3 */
+    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_block and
+                             dpar_attention_block_gradient (F64 and F32) */
+    void *user;
+};
+
+/* ---- blocks; local ---- */
+
+/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. O(1). */
+DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
+                                 int64_t *hi);
+/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted. Also
+ * whole attention, of all tokens of a document at once (low -keys, high 0: causal). Other types:
+ * nothing is written. O(pairs). */
+DPAR_API void dpar_attention_block(const dpar_attention_call *call);
+/* Its gradients. */
+DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call);
+/* Adds what other keys gave to the same queries: out and lse become those of both sets, rows of
+ * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else E_ARG). With
+ * a, b the two lse: out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two.
+ * O(rows x values). */
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse);
+
+/* ---- what a rank has to do; local ---- */
+
+/* Pairs of a query of `rank` and a key of `from` that sees it, in one head: the work of the ring's
+ * step t with from = rank - t (modulo ranks). Over all `from` it is what dpar_packed_pairs says of
+ * a causal mask without window. At most 2^63 - 1; 0 for ranks that do not exist. O(runs). */
+DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from);
+/* Bytes that a rank sends to others in one forward, or in one backward; as above. 0 for a layer
+ * that dpar_attention_bytes does not take. O(docs). */
+DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward);
+
+/* ---- plans ---- */
+
+enum { DPAR_ATTENTION_MAIL = 8 };
+
+/* Read it, leave it as it is. */
+typedef struct dpar_attention_plan {
+    dpar_attention layer; /* nothing in it is 0 for a default any more */
+    int64_t tokens;       /* of this rank: rows of its arrays */
+    int64_t pairs;        /* of a query and a key, in one head, that forward was given so far */
+    int64_t sent;         /* bytes that went to other ranks so far */
+    dpar_comm *comm;
+    int32_t sums; /* DPAR_F64 or DPAR_F32; private, as all that follows */
+    int32_t calls, posted;
+    dpar_call call[DPAR_ATTENTION_MAIL];
+    dpar_work work[DPAR_ATTENTION_MAIL];
+    void *keys[2]; /* keys, then values, of other ranks */
+    void *part, *part_lse, *out, *delta, *q_gradient;
+    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
+    void *of_way;       /* the state of layer.way */
+    void *device; /* buffers that do not lie behind the plan, and how large they are */
+    int64_t device_bytes;
+} dpar_attention_plan;
+
+/* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
+ * are copied once. */
+typedef struct dpar_attention_arrays {
+    const void *q, *k, *v;    /* of the layer's type, as all but lse */
+    void *out;                /* forward writes, backward reads */
+    void *lse;                /* the same; sums (f64 of f64, else f32), tokens x heads */
+    const void *out_gradient; /* backward reads */
+    void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
+} dpar_attention_arrays;
+
+/* Bytes of memory for a plan on this rank. Ring: two blocks of keys and values of the rank that has
+ * most tokens, and the larger of one out (forward) and four such blocks of sums (backward; 2 ranks:
+ * three); of 16-bit types an out and a query's gradient in f32 too. E_ARG, E_DIVIDE, E_RANGE with
+ * a sentence. Local. O(docs x ranks). */
+DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+                                          int64_t *bytes, dpar_why *why);
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc; where c->mem is a
+ * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
+ * stay the caller's, as long. One plan does all layers of this shape, one after the other.
+ * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
+ * different layers. What fails on one rank fails on all. */
+DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_attention *layer, dpar_attention_plan **plan,
+                                         dpar_why *why);
+/* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
+ * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
+ * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. */
+DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
+                                            const dpar_attention_arrays *a);
+/* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
+ * as forward. */
+DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
+                                             const dpar_attention_arrays *a);
+
+/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
+
+/* ---- Ulysses: tokens for heads --------------------------------------------------------------- */
+
+/* From some tokens with all heads on each rank to all tokens with some heads: there attention is
+ * that of one rank (dpar_attention_block, document by document, or any library's). Three plans
+ * serve a layer, of queries, keys and values (where widths agree the last two are one), out goes
+ * back by the plan of queries when values are as wide:
+ *     forward:   dpar_ulysses_forward q, k, v;  attention;      dpar_ulysses_backward out
+ *     backward:  dpar_ulysses_forward dout;  its gradients;  dpar_ulysses_backward dq, dk, dv
+ * In shared memory, where `in` is memory of dpar_comm_alloc on all ranks, each takes its heads (or
+ * tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are packed before and
+ * sorted after one: three. The same bits both ways.
+ *
+ * Zero it and fill it in. The same on all ranks. */
+typedef struct dpar_ulysses {
+    dpar_split tokens; /* any rule; where parts are out of order or not of one piece (ZIGZAG,
+                          STRIPE, BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
+    dpar_heads heads;  /* uneven ones too; fewer groups than ranks: ranks hold copies of a group */
+    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
+    int32_t type;      /* DPAR_F64, F32, BF16, F16 */
+    int64_t width;     /* elements of a token and head */
+} dpar_ulysses;
+
+/* Read it, leave it as it is. */
+typedef struct dpar_ulysses_plan {
+    dpar_ulysses layer;
+    int64_t tokens, whole; /* of this rank, of all */
+    int32_t heads;         /* of all: rows of [tokens][heads][width] */
+    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
+    dpar_comm *comm;
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts; private, as all that
+                                                       follows */
+    int64_t *cuts;
+    const void **piece; /* of each rank; then of those that hold a head */
+    struct dpari_peer *peer;
+    int32_t tag;
+    void *packed, *ordered;
+    void *device; /* where they lie, when not behind the plan */
+} dpar_ulysses_plan;
+
+/* Bytes that a rank sends to others: forward (heads on all ranks, copies each, less its own) x its
+ * tokens, backward its heads x the other ranks' tokens, times width and the type's bytes. 0 where
+ * dpar_ulysses_bytes refuses. Local. O(ranks). */
+DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward);
+/* Bytes of memory for a plan on this rank: a copy of its tokens with all heads, copies too; of
+ * tokens out of order another of all tokens with its heads. E_ARG, E_RANGE with a sentence. Local.
+ * O(ranks). */
+DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
+                                        int64_t *bytes, dpar_why *why);
+/* As dpar_attention_init; cuts of RAGGED stay the caller's, as long. COLLECTIVE. */
+DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
+                                       dpar_why *why);
+/* Gives back what init took of a device's memory; without one there is nothing to do. Local. NULL
+ * is fine. */
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
+/* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
+ * different plans (but with MPI or DPAR_WITHOUT_DIRECT where as many elements travel). */
+DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
+/* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
+ * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */
+DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out);
+
+/* ==== train/expert.h ==== */
+
+/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The gate
+ * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
+ * and backward; each gives what one rank with all tokens and all experts would give. The experts
+ * themselves are yours:
+ *
+ *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
+ *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
+ *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
+ *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
+ *     dpar_experts_init(memory, bytes, c, &layer, &plan, &why);      one plan for all such layers
+ *
+ *     dpar_gate_forward(&gate, tokens, logits, chosen, weight, scratch, &why);
+ *     dpar_experts_route(plan, mine, each, tokens, chosen, NULL, &route, &why);
+ *     dpar_experts_dispatch(plan, route, x, rows);
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of route->rows ...
+ *     dpar_experts_combine(plan, route, results, weight, y, kept);
+ *
+ *     dpar_experts_combine_backward(plan, route, dy, weight, kept, dresults, dweight);
+ *     ... the experts' gradients; drows ...
+ *     dpar_experts_dispatch_backward(plan, route, drows, dx);
+ *     dpar_gate_backward(&gate, tokens, logits, chosen, dweight, NULL, dlogits, scratch, &why);
+ *
+ *     dpar_experts_close(plan);             where it works in a device's memory
+ *
+ * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
+ * one after the other that is the order of one rank, so that an expert's sums have the same bits.
+ * A token's results are summed in the order of its choices, in f64, rounded to the type once.
+ *
+ * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
+ * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
+ *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
+ *                DROP_NONE an all-reduce of 24 bytes besides
+ *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
+ *     combine, dispatch_backward    B for each row of its experts that is another rank's token
+ * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
+ *
+ * In shared memory, where what the others read is memory of dpar_comm_alloc on all ranks (routings;
+ * x; dy and weights; rows that come back: inputs, outputs need not be), a rank takes each row where
+ * it lies and puts it, or adds it up, where it belongs: one pass, and less than two bare
+ * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
+ * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
+ * returns before.
+ *
+ * In a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there, and dispatch, combine and their backward order work on its stream: they wait for nothing
+ * and allocate nothing. What decides is the host's: `chosen`, and the weights that route reads
+ * (DROP_LIGHT_OWN alone), lie where the CPU reads them, downloaded, and waited for, by you; so do
+ * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * for each choice with the first operation of a routing after another's. route waits for the stream
+ * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * before. So these are no calls for a captured graph. The gate's functions are the host's: give
+ * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
+ * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
+ * becomes 0, and sums of dweight, whose order is the device's.
+ *
+ * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
+ *                                          ranks give the same tokens and get the same rows
+ *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
+ * while the gate and all that is no expert goes by `mesh` itself. An expert shared by all tokens is
+ * an ordinary layer beside: its y is added to this one's. */
+
+/* ---- the gate -------------------------------------------------------------------------------- */
+
+/* How scores come from logits. */
+enum {
+    DPAR_GATE_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
+    DPAR_GATE_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
+    DPAR_GATE_GIVEN    /* logits are the scores; at least 0 where they are normalised or balanced */
+};
+
+/* Zero it and fill it in. A token chooses the k experts of the highest score + bias, of equal ones
+ * the lower index, NaN last; in that order they stand. The weight of a choice of score s is
+ *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
+ * Where capacity drops a choice, the others' weights stay. */
+typedef struct dpar_gate {
+    int32_t experts;    /* E, at least 1 */
+    int32_t choices;    /* k, 1 .. E */
+    int32_t score;      /* DPAR_GATE_SOFTMAX, ... */
+    int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
+    int32_t normalise;  /* 1: see above */
+    int32_t room;       /* 0 */
+    double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
+    double balance;     /* the coefficient a of the balancing loss; 0: none */
+    const double *bias; /* [experts]; NULL: none. For choosing only: it has no gradient */
+} dpar_gate;
+
+/* chosen[tokens][k] and weight[tokens][k] from logits[tokens][experts]. scratch: 2 x experts
+ * doubles. E_ARG with a sentence. Local. O(tokens x experts), k times that where scores ascend. */
+DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                       int32_t *chosen, void *weight, double *scratch,
+                                       dpar_why *why);
+
+/* How evenly experts are chosen, by all ranks, whatever capacity drops. */
+typedef struct dpar_gate_load {
+    int64_t tokens; /* of all ranks */
+    int64_t idle;   /* experts that no token chose */
+    double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
+    double loss;    /* see dpar_gate_balance */
+    double *chosen; /* [experts] how often each was chosen: whole numbers */
+    double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
+} dpar_gate_load;
+/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
+ * gate; tokens that several ranks hold count once for each):
+ *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
+ * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first choice is
+ * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
+ * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
+ * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
+ * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
+ * communicator. */
+DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
+                                       const void *logits, const int32_t *chosen, double *sums,
+                                       dpar_gate_load *load, double *scratch);
+/* dlogits[tokens][experts] from dweight[tokens][k]. load: that of dpar_gate_balance, whose loss is
+ * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. It is the loss
+ * of all ranks' tokens, so that its gradients are to be added up over the ranks: where ddp averages
+ * those of the gate, let `balance` be a times the ranks. dweight NULL: zeros. scratch as above.
+ * Errors as forward; E_ARG: a choice that is no expert. Local. O(tokens x experts). */
+DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                        const int32_t *chosen, const void *dweight,
+                                        const dpar_gate_load *load, void *dlogits, double *scratch,
+                                        dpar_why *why);
+/* Balancing without a loss (DeepSeek-V3): once a step the bias of each expert chosen less often
+ * than the mean rises by rate, of one chosen more often falls. chosen: load->chosen, so that all
+ * ranks' biases stay equal, or its sum over several micro-batches. rate: 0.001. Local. */
+DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias);
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
+enum {
+    DPAR_DROP_NONE,     /* experts take all */
+    DPAR_DROP_LATE,     /* T: tokens of all ranks. First choices go before second ones, and so on;
+                           among them tokens in the order of the ranks, then of the rank. As one
+                           rank with all tokens would drop (GShard, Switch) */
+    DPAR_DROP_LATE_OWN, /* the same of each rank's own tokens, T and C too (Megatron's position) */
+    DPAR_DROP_LIGHT_OWN /* each rank keeps the C of the largest weight, of equal ones those of the
+                           lower token (Megatron's probs); NaN goes first */
+};
+
+/* Zero it and fill it in. The same on all ranks, but for rows. */
+typedef struct dpar_experts {
+    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR, RAGGED over as many parts
+                           as the communicator has ranks; uneven, and ranks without, are fine */
+    int32_t choices;    /* k */
+    int32_t drop;       /* DPAR_DROP_NONE, ... */
+    double factor;      /* of the capacity, above 0, counted in millionths; DROP_NONE: not read */
+    int64_t tokens;     /* the most that a rank ever has, at least 1 */
+    int64_t rows;       /* DROP_NONE: the most that this rank's experts may be given at once; 0: as
+                           many as could come, ranks x tokens x min(k, own experts) */
+    int64_t width;      /* elements of a row */
+    int32_t type;       /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
+    int32_t room;       /* 0 */
+} dpar_experts;
+
+/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
+ * where it passes that, 2^63 - 1. Exact: in integers. Local. */
+DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens);
+
+/* Read it, leave it as it is. */
+typedef struct dpar_experts_plan {
+    dpar_experts layer;
+    int32_t first, own;           /* experts of this rank; first is E where it has none */
+    int64_t most;                 /* rows that they can be given: the size of your arrays */
+    int64_t sent;                 /* bytes that went to other ranks so far */
+    int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
+    dpar_comm *comm;
+    int64_t each;  /* private, as all that follows */
+    int32_t slots; /* numbers that tell of one expert */
+    int32_t tag;   /* of the layer */
+    int32_t routes, there_tag;
+    int32_t *tell, *hear, *tally, *order;
+    int64_t *told, *heard, *send, *receive, *fill;
+    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
+    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    struct dpari_peer *peer;
+    void *packed, *staged;
+    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* of each kept row */
+    const struct dpar_experts_routing *there;
+    dpar_mem_span *span; /* [ranks][own] */
+} dpar_experts_plan;
+
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward. Read it.
+ */
+typedef struct dpar_experts_routing {
+    int64_t tokens;
+    int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
+    int64_t dropped; /* choices that have none */
+    int64_t rows;    /* that this rank's experts are given */
+    int64_t *count;  /* [own]: of each */
+    int64_t *begin;  /* [own]: the first of each; in all: rows */
+    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
+    int64_t *send;   /* [ranks] rows to each; private, as all that follows. Others read the first */
+    int64_t *take;   /* [ranks] rows from each                              four at the same      */
+    int32_t *choice; /* [tokens][k] the choice of each kept row             places                */
+    int64_t *row;    /* [ranks][own] the first row of a piece               of their routings     */
+    int64_t *piece;  /* [ranks][own] */
+    int64_t *start;  /* [experts] the first kept row of each */
+    int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
+    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int32_t room;
+} dpar_experts_routing;
+
+/* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
+ * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
+ * and little more) on this rank. With comm->mem that room is the device's, and no part of *bytes.
+ * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+                                        int64_t *bytes, int64_t *each, dpar_why *why);
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc, with comm->mem the
+ * host's: then rows' room, 12 + bytes(weight) for each of tokens k besides, is of dpar_comm_alloc
+ * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
+ * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
+ * ranks gave different layers; E_UNKNOWN where comm->mem has no wait or span, or its layers have no
+ * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all. */
+DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       dpar_why *why);
+/* Gives back what init took of a device's memory, when its stream is done with it; without one
+ * there is nothing to do. Local. NULL is fine. */
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
+/* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
+ * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
+ * chosen[tokens][k]: experts, each at most once for a token, and -1 for no choice (padding); as
+ * dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0
+ * .. layer.tokens, different from rank to rank and from call to call. COLLECTIVE: all-to-alls of
+ * the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are too few on one of them, with
+ * the numbers: nothing has happened then, the plan is as good as before. What else is wrong on one
+ * rank (E_ARG) breaks the communicator. O(tokens k + ranks own k + experts), LIGHT_OWN log more. */
+DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
+                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        dpar_experts_routing **routing, dpar_why *why);
+
+/* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
+ * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with
+ * MPI, a device's memory or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as
+ * comm.h. */
+DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
+                                           const dpar_experts_routing *route, const void *x,
+                                           void *rows);
+/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. kept:
+ * [route->kept][width], the results as they came, for combine_backward; NULL where there is none.
+ * Arrays do not overlap. */
+DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
+                                          const dpar_experts_routing *route, const void *rows,
+                                          const void *weight, void *y, void *kept);
+/* drows = weight x dy, of the experts' results; dweight[tokens][k] = dy . result, 0 for choices
+ * that were dropped (sums in f64); NULL: not wanted, then kept is not read. */
+DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
+                                                   const dpar_experts_routing *route,
+                                                   const void *dy, const void *weight,
+                                                   const void *kept, void *drows, void *dweight);
+/* dx[token] = the sum over its kept choices of drows. */
+DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
+                                                    const dpar_experts_routing *route,
+                                                    const void *drows, void *dx);
+
+/* ==== train/pipeline.h ==== */
+
+/* pipeline - runs a schedule of the order wing on real ranks: the model's stages are callbacks, and
+ * what stands in the list happens in the order of the list. Messages go through the slots that
+ * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
+ *
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
+ *     options.type = DPAR_F32; options.count = tokens * width;
+ *     options.forward = my_forward; options.backward = my_backward;
+ *     dpar_pipeline_bytes(c, &options, &bytes, &why);
+ *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
+ *     each step: dpar_pipeline_run(p, 1, &why);
+ *     dpar_pipeline_close(p);
+ *
+ * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
+ * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ *
+ * Promises. A rank begins its actions in exactly the order of its list. It waits where data lacks
+ * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
+ * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
+ * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
+ * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ *
+ * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
+ * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
+ * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
+ * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
+ * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
+
+/* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
+ * returns. */
+typedef struct dpar_stage_task {
+    dpar_action action; /* kind, stage, micro-batch */
+    int32_t last;       /* as in dpar_pipeline_run: 1: gradients travel after this one */
+    const void *in;     /* F: what the stage before gave; NULL: there is none, take the micro-batch
+                           itself. B, I: gradient of the stage's output; NULL: there is none behind,
+                           it begins at the loss. Read before returning: a backward finds there its
+                           own alone, what it needs of F's input F has to put into its activation */
+    void *out;          /* F: for the stage behind, all of it is to be written; NULL: it is the
+                           last, compute the loss. B, I: gradient of F's input; NULL: the first */
+    int64_t in_count, out_count;
+    int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
+                           when it returns, RELOAD the one that holds it from there on */
+    int32_t weight;     /* slot, from I to W; -1: none */
+    void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
+    void *pending;      /* the weight's, options.weight_bytes; so */
+} dpar_stage_task;
+
+/* Does it and returns DPAR_OK (or a condition, which counts as that), or an error and a sentence in
+ * *why (which is there and begins empty): that ends the step on all ranks. May use other
+ * communicators and dpar_pipeline_poll. */
+typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, dpar_why *why);
+/* The forward and the backward of a joined pair, together. */
+typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
+                                       const dpar_stage_task *backward, dpar_why *why);
+
+/* Zero it and fill in what your list needs. The same on all ranks, but for pointers and bytes of
+ * slots. */
+typedef struct dpar_pipeline_options {
+    const dpar_schedule *schedule; /* with its messages; the caller's, lives as long as the
+                                      pipeline */
+    int32_t type;                  /* of what goes from stage to stage */
+    int32_t tag;                   /* of the messages on c */
+    int64_t count;                 /* elements that a stage gives to the one behind */
+    const int64_t *count_of;       /* [stages]: of each; NULL: all `count`. The caller's, as long */
+    int64_t activation_bytes;      /* of a slot, the largest of the rank's stages; 0: the callbacks
+                                      have memory of their own and take the slots' numbers */
+    int64_t weight_bytes;          /* so, of what an I leaves to its W */
+    /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
+     * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
+     * the step; for lists that pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV, DPAR_CHANNEL_EDGE);
+     * on a device's memory DPAR_TRANSPORT_RANK. */
+    int32_t keep_sends;
+    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
+                      then hear of another's failure in its next one only */
+
+    dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
+    dpar_stage_pair both;                             /* NULL: forward, then backward or input */
+    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it (ready,
+                                            of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
+    dpar_stage_work unshard, reshard, recompute, offload, reload;
+    void *ctx; /* of all */
+
+    /* A weight that the first and the last stage share (embedding and output): its gradient is
+     * added up over the ranks that have them, at the end of the step, in `tied`. Stages of one rank
+     * add into the same `tied` themselves; on the other ranks it is not read. */
+    void *tied;
+    int64_t tied_count; /* 0: there is none; the same on all ranks */
+    int32_t tied_type;
+
+    /* NULL, or [actions of this rank]: when each began and ended in the last step, in ns since the
+     * step began; of a message from its posting to the moment that the rank saw it done. Both or
+     * none, the same on all ranks; costs a barrier a step, which sets the clocks. */
+    int64_t *start, *end;
+} dpar_pipeline_options;
+
+typedef struct dpar_pipeline dpar_pipeline;
+
+/* Bytes that init needs of the caller's memory (aligned to 64) as long as the pipeline lives: about
+ * 300 a message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots
+ * take. The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
+ * O(actions). */
+DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+                                         int64_t *bytes, dpar_why *why);
+/* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
+ * and options (E_MISMATCH else). On all ranks, with a sentence: E_ARG: no right schedule for these
+ * ranks, one without its messages, a callback that the list needs is NULL, a type or number out of
+ * its domain; E_STUCK: ranks would wait for each other in a circle, which; E_RANGE, E_ROOM,
+ * E_MEMORY. With tied_count it splits c. */
+DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
+                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        dpar_why *why);
+/* One step: all micro-batches through the list. last: 1: gradients travel at its end; 0: more steps
+ * follow that add to them: REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out.
+ * COLLECTIVE. A callback's own error, "rank 1: 2B3: sentence", E_PEER, E_TIMEOUT, E_MISMATCH as
+ * comm.h, on all ranks (options.apart: sooner or later); c is broken then. Communicators of the
+ * callbacks' own are theirs to abort. */
+DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
+/* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
+ * under way). */
+DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
+/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. */
+DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
+/* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
+ * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
+ * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
+ * without options.start. */
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+                                         dpar_why *why);
+/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
+ * caller's memory is left alone, a run is E_ARG. */
+DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
+
+/* The inner door: what the headers above this one call. Private: it changes without notice. */
+
+/* ==== train/layers_run.h ==== */
+
+/* layers_run - private: operations of layers.h in the memory that a communicator's strategies work
+ * in, as mem_run.h. A memory without a table of layers breaks the communicator: E_UNKNOWN. */
+
+/* Those of c. */
+DPARI_DOOR dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
+DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
+
+/* ==== train/attention_way.h ==== */
+
+/* attention_way - private: what a way of attention that stands above training (windows by halos,
+ * window_attention.h) does inside of a plan, and what it uses of sequence.c. */
+
+/* Keys and values of a rank's tokens, or their gradients. */
+typedef struct dpari_seq_block {
+    int32_t rank, own; /* own: of this rank */
+    int64_t lo, hi;    /* slices: which tokens */
+    int64_t tokens;
+    const void *k, *v;
+    void *to_k, *to_v; /* the same, where they are written */
+} dpari_seq_block;
+
+/* Such a way cuts the packed sequence into slices, one a rank. */
+typedef struct dpari_attention_way {
+    /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
+     * where the arrays are. The rooms give NULL while bytes are counted. */
+    dpar_status (*lay)(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+                       dpari_room *buffers, dpar_why *why);
+    dpar_status (*init)(dpar_attention_plan *p, dpar_why *why); /* COLLECTIVE, as what follows */
+    void (*push)(dpar_attention_plan *p); /* between two blocks: local */
+    dpar_status (*forward)(dpar_attention_plan *p, const dpar_attention_arrays *a);
+    /* *home: the gradients of this rank's keys and values, in the type of sums. */
+    dpar_status (*backward)(dpar_attention_plan *p, const dpar_attention_arrays *a, void *dq,
+                            dpari_seq_block *home);
+    dpar_status (*close)(dpar_attention_plan *p);
+} dpari_attention_way;
+
+/* The slice of a rank; empty for one that does not exist. */
+DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
+/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
+DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi);
+/* All queries of the rank with the keys of one block. Of the own block each query sees a key
+ * (itself): what the first call of a run of queries gives is there before anything is added. */
+DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b);
+/* out . out_gradient of each row, which attend_back needs. */
+DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a);
+/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
+DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+
+#endif /* DPAR_TRAIN_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_TRAIN_IMPLEMENTATION)) && \
+    !defined(DPAR_TRAIN_IMPLEMENTATION_DONE)
+#define DPAR_TRAIN_IMPLEMENTATION_DONE
+
+/* ==== train/layers_run.h ==== */
+
+/* The host's. */
+DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
+DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+
+/* Those of c. */
+DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
+DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
+DPARI_API dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
+DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call);
+DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call);
+DPARI_API dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *call);
+DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
+DPARI_API dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
+DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_attention_merge *call);
+
+/* ==== train/random.c ==== */
+
+DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
+{
+    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
+    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    int32_t round;
+    for (round = 0; round < 10; round++) {
+        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53),
+                       y = (uint64_t)c * UINT64_C(0xCD9E8D57);
+        a = (uint32_t)(y >> 32) ^ b ^ low;
+        b = (uint32_t)y;
+        c = (uint32_t)(x >> 32) ^ d ^ high;
+        d = (uint32_t)x;
+        low += UINT32_C(0x9E3779B9);
+        high += UINT32_C(0xBB67AE85);
+    }
+    words[0] = a;
+    words[1] = b;
+    words[2] = c;
+    words[3] = d;
+}
+
+DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    uint32_t words[4];
+    dpar_random_block(seed, stream, index / 4, words);
+    return words[index % 4];
+}
+
+static double dpari_random_between(uint32_t word)
+{
+    return ((double)word + 0.5) * (1.0 / 4294967296.0);
+}
+
+DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    return dpari_random_between(dpar_random_word(seed, stream, index));
+}
+
+static double dpari_random_ratio(const double *over, const double *under, double r)
+{
+    double a = over[7], b = under[7];
+    int32_t i;
+    for (i = 6; i >= 0; i--) {
+        a = a * r + over[i];
+        b = b * r + under[i];
+    }
+    return a / b;
+}
+
+/* Wichura, Applied Statistics 37 (1988), PPND16: rational functions near the middle, and of
+ * sqrt(-ln p) in the tails. */
+static double dpari_random_inverse(double p)
+{
+    static const double middle[2][8] = {
+        {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+         1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+         3.3430575583588128105e4, 2.5090809287301226727e3},
+        {1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+         2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+         5.2264952788528545610e3}};
+    static const double tail[2][8] = {
+        {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+         3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+         2.27238449892691845833e-2, 7.74545014278341407640e-4},
+        {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+         1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+         1.05075007164441684324e-9}};
+    const double q = p - 0.5;
+    double r, z;
+    if (q >= -0.425 && q <= 0.425) {
+        return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
+    }
+    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p)); /* below 5: p is not below 1e-10 */
+    z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
+    return q < 0.0 ? -z : z;
+}
+
+DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    return dpari_random_inverse(dpar_random_uniform(seed, stream, index));
+}
+
+/* ==== train/optimizer.c ==== */
+
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_ADAMW;
+    o.beta1 = 0.9;
+    o.beta2 = 0.999;
+    o.epsilon = 1e-8;
+    o.decay = 0.01;
+    return o;
+}
+
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_SGD;
+    o.momentum = momentum;
+    return o;
+}
+
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
+{
+    if (o == NULL) {
+        return 0;
+    }
+    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+}
+
+DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+{
+    if (o == NULL || !dpari_is_float(weight_type)) {
+        return DPAR_NO_TYPE;
+    }
+    if (o->moment_type == DPAR_NO_TYPE) {
+        return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    }
+    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : DPAR_NO_TYPE;
+}
+
+/* Within 0 and below 1. */
+static int dpari_optim_share(double x)
+{
+    return x >= 0.0 && x < 1.0;
+}
+
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+{
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
+    }
+    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
+        (o->stochastic != 0 && o->stochastic != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
+                         o->kind, o->nesterov, o->stochastic, 0);
+    }
+    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
+                              o->moment_type, 0, 0, 0, 0);
+    }
+    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
+    }
+    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
+                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
+                         0, 0);
+    }
+    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
+                         0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- numbers -----------------------------------------------------------------------------------
+ */
+
+/* b^t by squaring: 1 - b^t keeps its digits. */
+static double dpari_optim_power(double b, int64_t t)
+{
+    double power = 1.0;
+    for (; t > 0; t >>= 1) {
+        power *= t % 2 != 0 ? b : 1.0;
+        b *= b;
+    }
+    return power;
+}
+
+/* dpar_round_bf16 by the high halves of the numbers (shift 16) or the low ones (0). */
+static void dpari_optim_round(unsigned char *to, const unsigned char *from, int64_t count,
+                              uint64_t seed, uint64_t stream, uint64_t index, int32_t shift)
+{
+    uint32_t words[4], x;
+    uint16_t h;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint64_t at = index + (uint64_t)i;
+        if (i == 0 || at % 4 == 0) {
+            dpar_random_block(seed, stream, at / 4, words);
+        }
+        dpari_elements_bits(&x, from + 4 * i, 4);
+        if ((x & 0x7f800000u) != 0x7f800000u) {
+            x += words[at % 4] >> shift & 0xffffu;
+        } else {
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        }
+        h = (uint16_t)(x >> 16);
+        dpari_elements_bits(to + 2 * i, &h, 2);
+    }
+}
+
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index)
+{
+    dpari_optim_round((unsigned char *)to, (const unsigned char *)from, count, seed, stream, index,
+                      16);
+}
+
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
+{
+    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
+    int64_t i, k;
+    if (!dpari_is_float(type)) {
+        return -1.0;
+    }
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(x, in, i, n, type);
+        for (k = 0; k < n; k++) {
+            sum += x[k] * x[k];
+        }
+    }
+    return sum;
+}
+
+DPAR_API double dpar_clip_factor(double norm, double limit)
+{
+    if (!(limit > 0.0)) {
+        return 1.0;
+    }
+    if (!(norm >= 0.0) || !dpari_finite(norm)) {
+        return 0.0;
+    }
+    return dpari_leastf(1.0, limit / (norm + 1e-6));
+}
+
+/* ---- steps -------------------------------------------------------------------------------------
+ */
+
+/* What is the same for all elements of a step. */
+typedef struct dpari_optim_now {
+    double rate, factor;
+    double shrink;     /* AdamW: 1 - rate decay */
+    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+    int64_t t;
+    uint64_t index; /* of element 0, for random numbers */
+} dpari_optim_now;
+
+static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                              const double *g, double *m, double *v, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor;
+        m[i] = o->beta1 * m[i] + (1.0 - o->beta1) * x;
+        v[i] = o->beta2 * v[i] + (1.0 - o->beta2) * x * x;
+        w[i] = w[i] * now->shrink -
+               now->reach * m[i] / (dpari_elements_sqrt(v[i] * now->fix) + o->epsilon);
+    }
+}
+
+static void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                            const double *g, double *m, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor + o->decay * w[i];
+        m[i] = o->momentum * m[i] + x;
+        w[i] -= now->rate * (o->nesterov ? x + o->momentum * m[i] : m[i]);
+    }
+}
+
+enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
+
+/* What is updated goes back in its type. */
+static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
+                              void *to, int32_t type, const double *from, int64_t i, int64_t n)
+{
+    const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
+    const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
+    float f[DPARI_ELEMENTS];
+    if (type != DPAR_BF16 || !o->stochastic) {
+        dpari_elements_store(to, from, i, n, type);
+        return;
+    }
+    dpari_elements_store(f, from, 0, n, DPAR_F32);
+    dpari_optim_round((unsigned char *)to + 2 * i, (const unsigned char *)f, n, o->seed, stream,
+                      now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
+}
+
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor)
+{
+    double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
+    double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
+    const int32_t moments = dpar_optimizer_moments(o);
+    const int32_t type = p == NULL ? DPAR_NO_TYPE : dpar_optimizer_moment_type(o, p->weight_type);
+    dpari_optim_now now;
+    int64_t i;
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type == DPAR_NO_TYPE || t < 1 || p->count < 0 ||
+        !dpari_is_float(p->gradient_type) ||
+        (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
+                          (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
+        return DPAR_E_ARG;
+    }
+    now.rate = rate;
+    now.factor = factor;
+    now.shrink = 1.0 - rate * o->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    now.t = t;
+    now.index = p->index;
+    for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
+        dpari_elements_load(w, p->weight, i, n, p->weight_type);
+        if (factor != 0.0) { /* else zeros: NaN and Inf times 0 are NaN */
+            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        }
+        dpari_zero(m, sizeof m);
+        if (moments > 0) {
+            dpari_elements_load(m, p->m, i, n, type);
+        }
+        if (moments > 1) {
+            dpari_elements_load(v, p->v, i, n, type);
+            dpari_optim_adamw(o, &now, w, g, m, v, n);
+            dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
+        } else {
+            dpari_optim_sgd(o, &now, w, g, m, n);
+        }
+        if (moments > 0) {
+            dpari_optim_store(o, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
+        }
+        dpari_optim_store(o, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
+    }
+    return DPAR_OK;
+}
+
+/* ==== train/layers.c ==== */
+
+/* ---- norms of gradients ---------------------------------------------------------------------- */
+
+static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
+{
+    double sum;
+    (void)ctx;
+    if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
+        (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
+        return DPAR_E_ARG;
+    }
+    sum = dpar_sum_squares(s->in, s->count, s->type);
+    *s->sum = s->add ? *s->sum + sum : sum;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
+{
+    (void)ctx;
+    if (c->squares == NULL || c->factor == NULL) {
+        return DPAR_E_ARG;
+    }
+    *c->factor = c->scale * dpar_clip_factor(dpari_elements_sqrt(*c->squares), c->limit);
+    return DPAR_OK;
+}
+
+/* ---- optimizers ------------------------------------------------------------------------------ */
+
+static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
+{
+    double x[DPARI_ELEMENTS];
+    float f[DPARI_ELEMENTS];
+    int64_t i;
+    (void)ctx;
+    if (r->count < 0 || !dpari_is_float(r->from_type) ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    if (r->from_type == DPAR_F32) { /* as they are, NaN too */
+        dpar_round_bf16(r->to, r->from, r->count, r->seed, r->stream, r->index);
+        return DPAR_OK;
+    }
+    for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
+        dpari_elements_load(x, r->from, i, n, r->from_type);
+        dpari_elements_store(f, x, 0, n, DPAR_F32);
+        dpar_round_bf16((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
+                        r->index + (uint64_t)i);
+    }
+    return DPAR_OK;
+}
+
+/* F32 from its halves, and back. */
+static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t bits = ((uint32_t)high[i] << 16) + (uint32_t)(int32_t)low[i];
+        dpari_elements_bits(to + i, &bits, 4);
+    }
+}
+
+static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        dpari_elements_bits(&bits, from + i, 4);
+        high[i] = (uint16_t)((bits + 0x8000u) >> 16);
+        low[i] = (int16_t)((int32_t)(bits & 0x7fffu) - (int32_t)(bits & 0x8000u));
+    }
+}
+
+/* Weights in two halves: some at a time become F32. */
+static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
+{
+    const dpar_optimizer_piece *all = o->piece;
+    const int64_t size = dpar_type_bytes(all->gradient_type);
+    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
+    uint16_t *high = (uint16_t *)all->weight;
+    float w[DPARI_ELEMENTS];
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
+        dpar_optimizer_piece p = *all;
+        p.count = dpari_least(DPARI_ELEMENTS, all->count - i);
+        p.weight = w;
+        p.weight_type = DPAR_F32;
+        p.gradient = (const unsigned char *)all->gradient + i * size;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
+        dpari_mem_join(w, high + i, o->rest + i, p.count);
+        st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
+        dpari_mem_halve(high + i, o->rest + i, w, p.count);
+    }
+    return st;
+}
+
+/* The new weights once more. */
+static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
+{
+    const dpar_optimizer_piece *p = o->piece;
+    dpar_mem_round r;
+    dpar_mem_span s;
+    if (o->optimizer->stochastic && o->copy_type == DPAR_BF16) {
+        dpari_zero(&r, sizeof r);
+        r.to = o->copy;
+        r.from = p->weight;
+        r.count = p->count;
+        r.from_type = p->weight_type;
+        r.seed = o->optimizer->seed;
+        r.stream = (uint64_t)o->t;
+        r.index = p->index;
+        return dpari_mem_round(NULL, &r);
+    }
+    dpari_zero(&s, sizeof s);
+    s.to = o->copy;
+    s.from = p->weight;
+    s.count = p->count;
+    s.to_type = o->copy_type;
+    s.from_type = p->weight_type;
+    s.scale = 1.0;
+    return dpari_mem_span(NULL, &s, 1);
+}
+
+static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
+{
+    const dpar_optimizer_piece *p = o->piece;
+    const double factor = o->factor_at != NULL ? o->factor * *o->factor_at : o->factor;
+    dpar_optimizer_piece none;
+    dpar_status st;
+    (void)ctx;
+    if (p == NULL || o->optimizer == NULL ||
+        (o->rest != NULL &&
+         (p->weight_type != DPAR_BF16 || o->optimizer->stochastic || o->copy != NULL))) {
+        return DPAR_E_ARG;
+    }
+    if (o->copy != NULL && o->copy_type != DPAR_BF16 && o->copy_type != DPAR_F16 &&
+        o->copy_type != DPAR_F32) {
+        return DPAR_E_ARG;
+    }
+    none = *p;
+    none.count = o->rest != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    st = dpar_optimizer_step(o->optimizer, &none, o->t, o->rate, factor);
+    if (st == DPAR_OK && o->rest != NULL) {
+        st = dpari_mem_optimize_halves(o, factor);
+    }
+    if (st == DPAR_OK && o->copy != NULL) {
+        st = dpari_optimize_copy(o);
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
+{
+    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
+           (x->at != NULL || rows == 0);
+}
+
+static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
+{
+    return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
+}
+
+/* The row of a number, below 0: none. */
+static int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+{
+    int32_t w;
+    for (w = 0; w < x->windows; w++) {
+        if (number >= x->lo[w] && number < x->hi[w]) {
+            return x->row[w] + (number - x->lo[w]);
+        }
+    }
+    return x->windows == 0 ? number : -1;
+}
+
+static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
+{
+    unsigned char *to = (unsigned char *)g->to;
+    int64_t i;
+    (void)ctx;
+    if (g->rows < 0 || g->bytes < 0 || g->to_step < g->bytes ||
+        (g->from_step != 0 && g->from_step < g->bytes) ||
+        !dpari_mem_index_fits(&g->index, g->rows) ||
+        (g->rows > 0 && g->bytes > 0 && (g->to == NULL || g->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < g->rows; i++) {
+        const int64_t row = dpari_mem_row(&g->index, dpari_mem_at(&g->index, i));
+        if (row >= 0) {
+            const unsigned char *from = (const unsigned char *)g->from + row * g->from_step;
+            dpari_kern_copy(to + i * g->to_step, from, g->bytes, 0);
+        } else {
+            dpari_zero(to + i * g->to_step, (size_t)g->bytes);
+        }
+    }
+    return DPAR_OK;
+}
+
+static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
+                          int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        for (i = 0; i < n; i++) {
+            ((double *)to)[at + i] += ((const double *)from)[from_at + i];
+        }
+    } else {
+        for (i = 0; i < n; i++) {
+            ((float *)to)[at + i] += ((const float *)from)[from_at + i];
+        }
+    }
+}
+
+static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
+{
+    int64_t i;
+    (void)ctx;
+    if (s->rows < 0 || s->width < 0 || !dpari_is_wide(s->type) ||
+        !dpari_mem_index_fits(&s->index, s->rows) ||
+        (s->rows > 0 && s->width > 0 && (s->to == NULL || s->from == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < s->rows; i++) {
+        const int64_t row = dpari_mem_row(&s->index, dpari_mem_at(&s->index, i));
+        if (row >= 0) {
+            dpari_mem_add(s->type, s->to, row * s->width, s->from, i * s->width, s->width);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* One row of `to`. */
+static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
+{
+    double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
+    int64_t at, n, i, j;
+    for (at = 0; at < c->width; at += n) {
+        n = dpari_least(c->width - at, DPARI_ELEMENTS);
+        dpari_zero(sum, sizeof sum);
+        for (j = t * c->k; j < t * c->k + c->k; j++) {
+            const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
+            const double by =
+                c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
+            if (row >= 0) {
+                dpari_elements_load(x, c->from, row * c->width + at, n, c->from_type);
+                for (i = 0; i < n; i++) {
+                    sum[i] += by * x[i];
+                }
+            }
+        }
+        dpari_elements_store(c->to, sum, t * c->width + at, n, c->to_type);
+    }
+}
+
+static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
+{
+    int64_t t;
+    (void)ctx;
+    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+        !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
+        !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
+        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
+        return DPAR_E_ARG;
+    }
+    for (t = 0; t < c->rows; t++) {
+        dpari_mem_combine_row(c, t);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+{
+    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
+    int64_t i, j, n, at;
+    (void)ctx;
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+        !dpari_is_float(d->type) ||
+        (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
+        (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < d->rows; i++) {
+        const int64_t row =
+            d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
+        double sum = 0.0;
+        for (at = 0; at < d->width && row >= 0; at += n) {
+            n = dpari_least(DPARI_ELEMENTS, d->width - at);
+            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
+            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
+            for (j = 0; j < n; j++) {
+                sum += a[j] * b[j];
+            }
+        }
+        dpari_element_put(d->to, d->to_type, i, sum);
+    }
+    return DPAR_OK;
+}
+
+/* ---- cross-entropy --------------------------------------------------------------------------- */
+
+static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
+{
+    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
+}
+
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_ENTROPY_SOME = 256 };
+static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
+                                  double *to)
+{
+    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_SOME, hi - at);
+    int32_t i;
+    if (e->type == DPAR_F64) {
+        for (i = 0; i < some; i++) {
+            to[i] = ((const double *)e->logits)[at + i];
+        }
+    } else {
+        for (i = 0; i < some; i++) {
+            to[i] = (double)((const float *)e->logits)[at + i];
+        }
+    }
+    return some;
+}
+
+/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
+                                  int *first, double *most, double *sum)
+{
+    double part[DPARI_ENTROPY_SOME];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        if (*first) {
+            *most = part[0];
+            *first = 0;
+        }
+        for (i = 0; i < some; i++) {
+            *most = part[i] > *most ? part[i] : *most;
+            *sum += part[i];
+        }
+    }
+}
+
+static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
+                                  double most)
+{
+    double part[DPARI_ENTROPY_SOME], sum = 0.0;
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            sum += dpari_exp(part[i] - most);
+        }
+    }
+    return sum;
+}
+
+/* Smoothing is linear in the logits: it needs no number of its own. */
+static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
+{
+    const int64_t at = token * e->rows;
+    const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
+    double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
+    int first = 1;
+    int32_t w;
+    for (w = 0; w < 2; w++) {
+        dpari_entropy_largest(e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+    }
+    for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
+        below += dpari_entropy_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+    }
+    if (row >= 0) {
+        own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
+    }
+    if (e->smoothing > 0.0) { /* else 0 x infinity */
+        own += e->smoothing / (double)e->vocabulary * sum;
+    }
+    dpari_element_put(e->own, e->type, 3 * token, most);
+    dpari_element_put(e->own, e->type, 3 * token + 1, below);
+    dpari_element_put(e->own, e->type, 3 * token + 2, own);
+}
+
+/* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
+                                  double *subtracted)
+{
+    double most = 0.0, sum = 0.0, own = 0.0;
+    int first = 1;
+    int32_t r;
+    for (r = 0; r < e->ranks; r++) {
+        const int64_t at = 3 * (r * e->tokens + token);
+        const double m = dpari_element_get(e->all, e->type, at);
+        own += dpari_element_get(e->all, e->type, at + 2);
+        if (!(dpari_element_get(e->all, e->type, at + 1) <= 0.0) && (first || m > most)) {
+            most = m;
+            first = 0;
+        }
+    }
+    for (r = 0; r < e->ranks; r++) {
+        const int64_t at = 3 * (r * e->tokens + token);
+        const double s = dpari_element_get(e->all, e->type, at + 1);
+        if (!(s <= 0.0)) {
+            sum += s * dpari_exp(dpari_element_get(e->all, e->type, at) - most);
+        }
+    }
+    *subtracted = own;
+    return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
+}
+
+static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
+{
+    dpar_cross_entropy_sum made;
+    double subtracted;
+    int64_t i;
+    dpari_zero(&made, sizeof made);
+    for (i = 0; i < e->tokens; i++) {
+        const int counts = dpari_entropy_counts(e, dpari_mem_at(&e->target, i));
+        const double lse = dpari_entropy_unite(e, i, &subtracted);
+        e->lse[i] = lse;
+        if (e->loss != NULL) {
+            e->loss[i] = counts ? lse - subtracted + e->z * lse * lse : 0.0;
+        }
+        made.loss += counts ? lse - subtracted : 0.0;
+        made.z += counts ? e->z * lse * lse : 0.0;
+        made.tokens += counts;
+    }
+    if (e->sum != NULL) {
+        *e->sum = made;
+    }
+}
+
+/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
+                              double factor, double smooth)
+{
+    double part[DPARI_ENTROPY_SOME];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(e, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            dpari_element_put(e->logits, e->type, lo + i,
+                              factor * dpari_exp(part[i] - lse) - smooth);
+        }
+    }
+}
+
+static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t token)
+{
+    const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
+    const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
+    const int counts = dpari_entropy_counts(e, target);
+    const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
+    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
+    double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
+    unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    int64_t done = 0; /* columns that stand for tokens and come before */
+    int32_t w;
+    for (w = 0; w < 2; w++) {
+        const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
+        dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
+        dpari_entropy_run(e, at + lo, at + hi, lse, factor, smooth);
+        done = hi;
+    }
+    dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
+    if (row >= 0 && counts) { /* in f64: they nearly cancel */
+        hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
+        dpari_element_put(e->logits, e->type, at + row, hot);
+    }
+}
+
+static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
+{
+    const int some = e->tokens > 0, wide = some && e->rows > 0;
+    if (e->tokens < 0 || e->rows < 0 || !dpari_is_wide(e->type) || e->lo[0] < 0 ||
+        e->hi[0] < e->lo[0] || e->lo[1] < e->hi[0] || e->hi[1] < e->lo[1] || e->hi[1] > e->rows ||
+        !dpari_mem_index_fits(&e->target, e->tokens) || !(e->smoothing >= 0.0) ||
+        e->smoothing > 1.0) {
+        return 0;
+    }
+    switch (e->phase) {
+    case DPAR_MEM_CROSS_ENTROPY_PART:
+        return !(wide && e->logits == NULL) && !(some && e->own == NULL);
+    case DPAR_MEM_CROSS_ENTROPY_LOSS:
+        return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
+    case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
+        return !(wide && e->logits == NULL) && !(some && e->lse == NULL);
+    default: return 0;
+    }
+}
+
+static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
+{
+    int64_t i;
+    (void)ctx;
+    if (!dpari_entropy_fits(e)) {
+        return DPAR_E_ARG;
+    }
+    if (e->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) {
+        dpari_entropy_loss(e);
+        return DPAR_OK;
+    }
+    for (i = 0; i < e->tokens; i++) {
+        if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
+            dpari_entropy_part(e, i);
+        } else {
+            dpari_entropy_gradient(e, i);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* y = keep y + scale x. */
+static void dpari_merge_row(int32_t type, void *to, double keep, double scale, const void *from,
+                            int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        float *y = (float *)to;
+        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
+        for (i = 0; i < n; i++) {
+            y[i] = k * y[i] + s * x[i];
+        }
+    }
+}
+
+DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
+{
+    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    int64_t i;
+    (void)ctx;
+    if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
+        (m->rows > 0 && (m->lse == NULL || m->more_lse == NULL)) ||
+        (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < m->rows; i++) {
+        const double a = dpari_element_get(m->lse, m->type, i);
+        const double b = dpari_element_get(m->more_lse, m->type, i);
+        unsigned char *y = (unsigned char *)m->out + i * bytes;
+        const unsigned char *x = (const unsigned char *)m->more + i * bytes;
+        if (a <= nothing && !(b <= nothing)) {
+            dpari_kern_copy(y, x, bytes, 0);
+            dpari_element_put(m->lse, m->type, i, b);
+        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+            const double most = a > b ? a : b;
+            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
+            dpari_merge_row(m->type, y, e / (e + f), f / (e + f), x, m->values);
+            dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
+
+/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+static uint32_t dpari_quant_even(float x)
+{
+    const uint32_t n = (uint32_t)x;
+    const float rest = x - (float)n;
+    return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
+}
+
+/* A number's code without its sign. */
+static uint32_t dpari_quant_code(float x, int32_t type)
+{
+    uint32_t bits;
+    if (type == DPAR_I8) {
+        return x >= 127.0f ? 127 : dpari_quant_even(x);
+    }
+    if (x >= 448.0f) {
+        return 0x7e;
+    }
+    if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
+        return dpari_quant_even(x * 512.0f);
+    }
+    dpari_elements_bits(&bits, &x, 4);
+    return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
+}
+
+static float dpari_quant_value(unsigned char code, int32_t type)
+{
+    uint32_t bits;
+    float x;
+    if (type == DPAR_I8) {
+        return (float)(code < 128 ? (int32_t)code : (int32_t)code - 256);
+    }
+    bits = code & 0x7fu;
+    if (bits < 8) {
+        x = (float)bits / 512.0f;
+    } else {
+        bits = bits == 0x7f ? 0x7fc00000u : (bits + (120u << 3)) << 20;
+        dpari_elements_bits(&x, &bits, 4);
+    }
+    return code < 128 ? x : -x;
+}
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats. */
+static void dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *to)
+{
+    double x[DPARI_ELEMENTS];
+    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_store(to, x, 0, n, DPAR_F32);
+}
+
+/* The scale of elements lo .. hi - 1. */
+static float dpari_quant_scale(const dpar_mem_quantize *q, int64_t lo, int64_t hi)
+{
+    const uint32_t nan = 0x7fc00000u;
+    float x[DPARI_ELEMENTS], most = 0.0f;
+    int64_t i, k;
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        dpari_quant_read(q, i, n, x);
+        for (k = 0; k < n; k++) {
+            const float size = x[k] < 0.0f ? -x[k] : x[k];
+            if (!(size <= 3.4028234e38f)) {
+                dpari_elements_bits(&most, &nan, 4);
+                return most;
+            }
+            most = size > most ? size : most;
+        }
+    }
+    most /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    return most < 1.1754944e-38f ? 0.0f : most;
+}
+
+static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
+    const float scale = dpari_quant_scale(q, lo, hi);
+    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    float x[DPARI_ELEMENTS];
+    int64_t i, k;
+    dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
+    if (!(scale > 0.0f)) {
+        dpari_zero(code, (size_t)(hi - lo));
+        return;
+    }
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        dpari_quant_read(q, i, n, x);
+        for (k = 0; k < n; k++) {
+            const float y = x[k] / scale;
+            const uint32_t c = dpari_quant_code(y < 0.0f ? -y : y, q->code_type);
+            const uint32_t less = q->code_type == DPAR_I8 ? 256 - c : c + 128;
+            code[i - lo + k] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
+        }
+    }
+}
+
+static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
+    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
+    float scale;
+    int64_t i, k;
+    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
+    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        if (q->add) {
+            dpari_elements_load(y, q->x, i, n, q->type);
+        }
+        for (k = 0; k < n; k++) {
+            const float v = dpari_quant_value(code[i - lo + k], q->code_type) * scale;
+            x[k] = q->add ? y[k] + (double)v : (double)v;
+        }
+        dpari_elements_store(q->x, x, i, n, q->type);
+    }
+}
+
+static int dpari_quant_fits(const dpar_mem_quantize *q)
+{
+    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
+           (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
+           q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
+           (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));
+}
+
+static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
+{
+    int64_t b;
+    (void)ctx;
+    if (!dpari_quant_fits(q) || q->add) {
+        return DPAR_E_ARG;
+    }
+    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+        dpari_quant_block(q, b);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
+{
+    int64_t b;
+    (void)ctx;
+    if (!dpari_quant_fits(q)) {
+        return DPAR_E_ARG;
+    }
+    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+        dpari_quant_unblock(q, b);
+    }
+    return DPAR_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
+{
+    dpar_mem_layers l;
+    l.squares = dpari_mem_squares;
+    l.clip = dpari_mem_clip;
+    l.optimize = dpari_mem_optimize;
+    l.round = dpari_mem_round;
+    l.gather = dpari_mem_gather;
+    l.scatter = dpari_mem_scatter;
+    l.combine = dpari_mem_combine;
+    l.dot = dpari_mem_dot;
+    l.cross_entropy = dpari_mem_cross_entropy;
+    l.attention_merge = dpari_mem_attention_merge;
+    l.moments = dpari_mem_moments;
+    l.norm = dpari_mem_norm;
+    l.quantize = dpari_mem_quantize;
+    l.dequantize = dpari_mem_dequantize;
+    return l;
+}
+
+/* ---- in the memory of a communicator --------------------------------------------------------- */
+
+static dpar_status dpari_do_without(dpar_comm *c, const char *what)
+{
+    dpar_why why;
+    if (c->status >= 0) {
+        (void)dpari_say_word(DPAR_E_UNKNOWN, &why,
+                             "rank #: its memory has no operations of layers (dpar_mem.layers is "
+                             "NULL): @ is needed",
+                             what, 20, c->rank, 0, 0, 0);
+        dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
+    }
+    return DPAR_E_UNKNOWN;
+}
+
+/* By the table of c's memory, or the host's. */
+#define DPARI_DO_LAYER(linkage, name)                                                              \
+    linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
+    {                                                                                              \
+        const dpar_mem *m = c->mem;                                                                \
+        const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        if (l == NULL) {                                                                           \
+            return dpari_do_without(c, #name);                                                     \
+        }                                                                                          \
+        return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
+    }
+DPARI_DO_LAYER(DPARI_API, squares)
+DPARI_DO_LAYER(DPARI_API, optimize)
+DPARI_DO_LAYER(DPARI_API, round)
+DPARI_DO_LAYER(DPARI_API, gather)
+DPARI_DO_LAYER(DPARI_API, scatter)
+DPARI_DO_LAYER(DPARI_API, combine)
+DPARI_DO_LAYER(DPARI_API, dot)
+DPARI_DO_LAYER(DPARI_API, cross_entropy)
+DPARI_DO_LAYER(DPARI_API, attention_merge)
+DPARI_DO_LAYER(DPARI_DOOR, moments)
+DPARI_DO_LAYER(DPARI_DOOR, norm)
+
+/* ==== train/layers_norm.c ==== */
+
+/* Moments and norms in the host's memory. */
+
+/* ---- moments --------------------------------------------------------------------------------- */
+
+enum { DPARI_MOMENTS_PART = 256 };
+
+/* In four chains: an addition takes longer than it takes to begin one. */
+static double dpari_moments_total(const double *x, int64_t count)
+{
+    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+    int64_t i;
+    for (i = 0; i + 4 <= count; i += 4) {
+        a += x[i];
+        b += x[i + 1];
+        c += x[i + 2];
+        d += x[i + 3];
+    }
+    for (; i < count; i++) {
+        a += x[i];
+    }
+    return (a + b) + (c + d);
+}
+
+/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
+ * written: so compilers take them together, whether or not `to` may be `from`. */
+static void dpari_moments_copy(double *to, const double *from, int64_t count)
+{
+    int64_t i;
+    for (i = 0; i + 4 <= count; i += 4) {
+        const double a = from[i], b = from[i + 1], c = from[i + 2], d = from[i + 3];
+        to[i] = a;
+        to[i + 1] = b;
+        to[i + 2] = c;
+        to[i + 3] = d;
+    }
+    for (; i < count; i++) {
+        to[i] = from[i];
+    }
+}
+
+/* Some elements of a row as doubles; floats as above. */
+static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
+                               double *to)
+{
+    int64_t i;
+    if (type == DPAR_F64 && step == 1) {
+        dpari_moments_copy(to, (const double *)x + at, count);
+    } else if (type == DPAR_F64) {
+        const double *from = (const double *)x + at;
+        for (i = 0; i < count; i++) {
+            to[i] = from[i * step];
+        }
+    } else if (type == DPAR_F32 && step == 1) {
+        const float *from = (const float *)x + at;
+        for (i = 0; i + 4 <= count; i += 4) {
+            const double p = (double)from[i], q = (double)from[i + 1];
+            const double r = (double)from[i + 2], s = (double)from[i + 3];
+            to[i] = p;
+            to[i + 1] = q;
+            to[i + 2] = r;
+            to[i + 3] = s;
+        }
+        for (; i < count; i++) {
+            to[i] = (double)from[i];
+        }
+    } else if (type == DPAR_F32) {
+        const float *from = (const float *)x + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (double)from[i * step];
+        }
+    } else {
+        for (i = 0; i < count; i++) {
+            dpari_elements_load(to + i, x, at + i * step, 1, type);
+        }
+    }
+}
+
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
+{
+    const double n = a->count + b->count, delta = b->mean - a->mean;
+    if (b->count <= 0.0) {
+        return;
+    }
+    if (a->count <= 0.0) {
+        *a = *b;
+        return;
+    }
+    a->mean += delta * (b->count / n);
+    a->m2 += b->m2 + delta * delta * (a->count * b->count / n);
+    a->count = n;
+}
+
+/* A row: part by part, two passes each, merged: no number is far from the mean it is compared
+ * with. */
+static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t step, int64_t count,
+                              dpar_moments *to)
+{
+    double part[DPARI_MOMENTS_PART];
+    int64_t i, k;
+    for (k = 0; k < count; k += DPARI_MOMENTS_PART) {
+        const int64_t some = dpari_least(DPARI_MOMENTS_PART, count - k);
+        dpar_moments one;
+        dpari_moments_read(m->x, m->type, at + k * step, step, some, part);
+        one.count = (double)some;
+        one.mean = dpari_moments_total(part, some) / one.count;
+        for (i = 0; i < some; i++) {
+            part[i] = (part[i] - one.mean) * (part[i] - one.mean);
+        }
+        one.m2 = dpari_moments_total(part, some);
+        dpar_moments_merge(to, &one);
+    }
+}
+
+/* A plane: rows along the last dim. */
+static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_moments *to)
+{
+    const int32_t last = m->dims - 1;
+    int64_t at[DPAR_MAX_DIMS], first = plane * m->step;
+    int32_t d;
+    for (d = 0; d < m->dims; d++) {
+        if (m->extent[d] == 0) {
+            return;
+        }
+        at[d] = 0;
+    }
+    do {
+        dpari_moments_row(m, first, last >= 0 ? m->stride[last] : 0,
+                          last >= 0 ? m->extent[last] : 1, to);
+        for (d = last - 1; d >= 0; d--) {
+            first += m->stride[d];
+            if (++at[d] < m->extent[d]) {
+                break;
+            }
+            first -= m->stride[d] * m->extent[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
+{
+    int64_t points = 1;
+    int32_t d;
+    for (d = 0; d < m->dims && m->dims <= DPAR_MAX_DIMS; d++) {
+        if (m->extent[d] < 0) {
+            return 0;
+        }
+        points = m->extent[d] == 0 ? 0 : points;
+    }
+    return dpari_is_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
+           (m->add == 0 || m->add == 1) && !(m->planes > 0 && points > 0 && m->x == NULL) &&
+           !(sets > 0 && m->to == NULL);
+}
+
+DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
+{
+    dpar_moments *to = (dpar_moments *)(void *)m->to;
+    int64_t p, sets;
+    (void)ctx;
+    if (m->planes < 0 || m->channels < 1 || m->groups < 0 || m->planes % m->channels != 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0)) {
+        return DPAR_E_ARG;
+    }
+    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
+    if (!dpari_moments_fits(m, sets)) {
+        return DPAR_E_ARG;
+    }
+    if (!m->add) {
+        dpari_zero(to, (size_t)sets * sizeof *to);
+    }
+    for (p = 0; p < m->planes; p++) {
+        const int64_t channel = p % m->channels;
+        const int64_t set = m->groups == 0
+                                ? channel
+                                : p / m->channels * m->groups + channel / (m->channels / m->groups);
+        dpari_moments_plane(m, p, &to[set]);
+    }
+    return DPAR_OK;
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
+{
+    return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
+}
+
+/* The set that a plane belongs to. */
+static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t channel = plane % m->channels;
+    return m->groups == 0 ? channel
+                          : plane / m->channels * m->groups + channel / (m->channels / m->groups);
+}
+
+static int64_t dpari_norm_points(const dpar_mem_norm *m)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < m->dims; d++) {
+        n *= m->extent[d];
+    }
+    return n;
+}
+
+/* One plane: rows along the last dim; 0 at the end. */
+static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
+{
+    int32_t d;
+    for (d = m->dims - 2; d >= 0; d--) {
+        if (++at[d] < m->extent[d]) {
+            return 1;
+        }
+        at[d] = 0;
+    }
+    return 0;
+}
+
+/* Where a row begins. */
+static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
+                             const int64_t *at)
+{
+    int64_t first = plane * p->step;
+    int32_t d;
+    for (d = 0; d + 1 < m->dims; d++) {
+        first += at[d] * p->stride[d];
+    }
+    return first;
+}
+
+/* From point to point of a row. */
+static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
+{
+    return m->dims > 0 ? p->stride[m->dims - 1] : 0;
+}
+
+/* Begins at the first row; its length. 0: there are no points. */
+static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
+{
+    dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
+    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
+}
+
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_NORM_PART = 256 };
+static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
+                            int64_t count, double *to)
+{
+    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+}
+
+static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
+{
+    const int64_t step = dpari_norm_step(m, &m->to);
+    int64_t i;
+    if (m->type == DPAR_F64 && step == 1) {
+        dpari_moments_copy((double *)m->to.data + at, from, count);
+    } else if (m->type == DPAR_F64) {
+        double *to = (double *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = from[i];
+        }
+    } else if (step == 1) {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (float)from[i];
+        }
+    } else {
+        float *to = (float *)m->to.data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = (float)from[i];
+        }
+    }
+}
+
+static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
+{
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < sets; i++) {
+        dpar_moments all;
+        dpari_zero(&all, sizeof all);
+        for (r = 0; r < m->ranks; r++) {
+            const double *one = m->all + 3 * (r * sets + i);
+            dpar_moments part;
+            part.count = one[0];
+            part.mean = one[1];
+            part.m2 = one[2];
+            dpar_moments_merge(&all, &part);
+        }
+        m->saved[2 * i] = all.mean;
+        m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
+    }
+}
+
+/* y = a (x - mean) + b in a plane. */
+static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
+{
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
+    const double b =
+        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
+    double part[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->to, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            for (i = 0; i < some; i++) {
+                part[i] = a * (part[i] - mean) + b;
+            }
+            dpari_norm_write(m, out + k * step_out, some, part);
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
+{
+    const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
+    const double mean = saved[0], inverse = saved[1];
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    sum[0] = 0.0;
+    sum[1] = 0.0;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
+            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = g[i] * (part[i] - mean);
+            }
+            sum[0] += dpari_moments_total(g, some);
+            sum[1] += dpari_moments_total(part, some) * inverse;
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+{
+    const double points = (double)dpari_norm_points(m);
+    int64_t p;
+    dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
+    for (p = 0; p < m->planes; p++) {
+        double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
+        dpari_norm_sums(m, p, sum);
+        t[0] += sum[0] * dpari_norm_scale(m, p);
+        t[1] += sum[1] * dpari_norm_scale(m, p);
+        t[2] += points;
+        if (m->shift_gradient != NULL) {
+            m->shift_gradient[p % m->channels] += sum[0];
+        }
+        if (m->scale_gradient != NULL) {
+            m->scale_gradient[p % m->channels] += sum[1];
+        }
+    }
+}
+
+/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
+{
+    const int64_t set = dpari_norm_set(m, plane);
+    const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
+    const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
+    const double inverse = m->saved[2 * set + 1];
+    const double mean = total[0] / n, slope = inverse * (total[1] / n);
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpari_norm_at(m, &m->x, plane, at);
+        const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
+        const int64_t to = dpari_norm_at(m, &m->to, plane, at);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
+            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
+            }
+            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
+        }
+    } while (dpari_norm_row(m, at));
+}
+
+/* Is all there that the phase needs? */
+static int dpari_norm_fits(const dpar_mem_norm *m)
+{
+    const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
+    const int writes = m->phase == DPAR_MEM_NORM_APPLY || m->phase == DPAR_MEM_NORM_GRADIENT;
+    int32_t d, negative = m->dims < 0 || m->dims > DPAR_MAX_DIMS;
+    for (d = 0; d < m->dims && !negative; d++) {
+        negative = m->extent[d] < 0;
+    }
+    if (negative || m->phase < DPAR_MEM_NORM_MERGE || m->phase > DPAR_MEM_NORM_GRADIENT ||
+        !dpari_is_wide(m->type) || m->planes < 0 || m->channels < 1 ||
+        m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0) || m->ranks < 0) {
+        return 0;
+    }
+    if (m->planes == 0) {
+        return 1;
+    }
+    if (m->saved == NULL || (!walks && m->all == NULL && m->ranks > 0) ||
+        (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
+        return 0;
+    }
+    return dpari_norm_points(m) == 0 || !walks ||
+           (m->x.data != NULL && (!writes || m->to.data != NULL) &&
+            (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
+}
+
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+{
+    int64_t p, sets;
+    (void)ctx;
+    if (!dpari_norm_fits(m)) {
+        return DPAR_E_ARG;
+    }
+    sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
+    if (m->phase == DPAR_MEM_NORM_MERGE) {
+        dpari_norm_merge(m, m->planes > 0 ? sets : 0);
+    } else if (m->phase == DPAR_MEM_NORM_SUMS) {
+        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
+        dpari_norm_apply(m, p);
+    }
+    for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
+        dpari_norm_gradient(m, p);
+    }
+    return DPAR_OK;
+}
+
+/* ==== train/ddp.c ==== */
+
+struct dpar_ddp {
+    /* what dpar_ddp_ready touches */
+    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
+                           a 0 */
+    int32_t open;       /* params while a pass is under way, else 0 */
+    int32_t pass;       /* 1 .. 255 */
+    int32_t latest;     /* the last parameter that is not ready */
+    int32_t edge;       /* with `latest` before this one the next bucket leaves */
+    dpar_status status; /* of this pass */
+    dpar_comm *c;
+    dpar_ddp_options options;
+    int64_t *numel, *start; /* of each; start in elements of the buffer */
+    uint8_t *used;          /* options.unused: on any rank, after finish */
+    dpar_bucket *bucket;
+    dpar_work *work;              /* of each bucket */
+    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
+    int64_t found;                /* options.finite: which element of the buffer is not */
+    int32_t pinned;               /* a device can write it */
+    int64_t elements;
+    int32_t params, buckets;
+    int32_t next;         /* the bucket whose turn it is */
+    int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t last;         /* this pass reduces */
+    int32_t under_way;
+};
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+{
+    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+}
+
+/* Is what travels rounded? */
+static int dpari_ddp_rounds(const dpar_ddp_options *o)
+{
+    return dpari_ddp_wire(o) != o->type;
+}
+
+static int dpari_ddp_no_flag(int32_t v)
+{
+    return v != 0 && v != 1;
+}
+
+static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, dpar_why *why)
+{
+    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
+                         0);
+    }
+    if (!dpari_is_float(o->type)) {
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
+                              0, 0);
+    }
+    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
+        return dpari_say_type(why,
+                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
+                              "or bf16",
+                              o->wire, o->wire, 0, 0, 0);
+    }
+    if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
+        dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
+                         o->sum, o->scatter, o->unused, o->finite);
+    }
+    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
+                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    }
+    return DPAR_OK;
+}
+
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o,
+                                          int32_t params, const int64_t *numel)
+{
+    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
+    const int64_t each = dpar_type_bytes(o->type);
+    how.params = params;
+    how.numel = numel;
+    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
+    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
+    how.align = o->align > 0 ? o->align : 64;
+    how.multiple = o->multiple;
+    how.ranks = o->scatter ? c->size : 1;
+    return how;
+}
+
+/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
+                                   c->mem != NULL || dpari_world_of(c) == NULL);
+}
+
+/* The pieces of a ddp in memory, or NULL and only their sum. */
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+{
+    dpar_ddp none, *d;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
+    d = memory != NULL ? d : &none;
+    dpari_zero(d, sizeof *d);
+    d->params = params;
+    d->buckets = buckets;
+    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->seen = (uint8_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->seen);
+    d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
+    d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    *bytes = r.used;
+    return d;
+}
+
+static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
+{
+    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    if (st == DPAR_OK) {
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o, params, numel);
+        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
+    }
+    if (st == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+{
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? needed : *bytes;
+    return st;
+}
+
+/* What all ranks must give alike. */
+typedef struct dpari_ddp_given {
+    const dpar_ddp_options *options;
+    const int64_t *numel;
+    dpar_bucketing how;
+    int32_t params;
+} dpari_ddp_given;
+
+static void dpari_ddp_state(dpari_facts *f, const void *given)
+{
+    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
+    const dpar_ddp_options *o = g->options;
+    int32_t i;
+    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
+    dpari_fact(f, "sum", 0, o->sum != 0);
+    dpari_fact(f, "scatter", 0, o->scatter != 0);
+    dpari_fact(f, "unused", 0, o->unused != 0);
+    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
+    dpari_fact(f, "finite", 0, o->finite != 0);
+    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
+    dpari_fact(f, "align", 0, g->how.align);
+    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
+    for (i = 0; i < g->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    }
+}
+
+/* Buckets, and memory for the gradients. */
+static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+{
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options, d->params, numel);
+    const int64_t each = dpar_type_bytes(d->options.type);
+    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    void *memory = NULL;
+    int32_t i;
+    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
+    for (i = 0; i < d->params; i++) {
+        d->numel[i] = numel[i];
+    }
+    st = d->elements > INT64_MAX / 16
+             ? DPAR_E_RANGE
+             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+    d->buffer = (unsigned char *)memory;
+    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+        memory = NULL;
+        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        d->copy = (unsigned char *)memory;
+    }
+    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
+        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = st == DPAR_OK;
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
+                                     d->elements, each, wire, 0);
+}
+
+static void dpari_ddp_free(dpar_ddp *d)
+{
+    if (d->copy != NULL) {
+        dpar_comm_release(d->c, d->copy);
+    }
+    if (d->buffer != NULL) {
+        dpar_comm_release(d->c, d->buffer);
+    }
+    if (d->pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    }
+    d->pinned = 0;
+    d->buffer = NULL;
+    d->copy = NULL;
+    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
+}
+
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why)
+{
+    dpar_ddp *d = (dpar_ddp *)memory;
+    dpari_ddp_given given;
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&given, sizeof given);
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
+    if (st == DPAR_OK) {
+        given.options = options;
+        given.numel = numel;
+        given.how = dpari_ddp_bucketing(c, options, params, numel);
+        given.params = params;
+    }
+    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    *d->seen++ = 0;
+    d->c = c;
+    d->options = *options;
+    dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
+    if (st != DPAR_OK) {
+        dpari_ddp_free(d);
+        return st;
+    }
+    dpar_ddp_zero(d);
+    *ddp = d;
+    return DPAR_OK;
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+{
+    return d == NULL || i < 0 || i >= d->params
+               ? NULL
+               : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+}
+
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+{
+    return d == NULL ? NULL : d->buffer;
+}
+
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+{
+    if (d == NULL || k < 0 || k >= d->buckets) {
+        return 0;
+    }
+    if (bucket != NULL) {
+        *bucket = d->bucket[k];
+    }
+    return 1;
+}
+
+DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
+    dpari_zero(d->used, (size_t)d->params);
+    dpari_zero(d->seen, (size_t)d->params);
+    d->pass = d->under_way;
+}
+
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+{
+    int32_t i;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (d->c->status != DPAR_OK) {
+        return d->c->status;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
+                         0, 0, 0, 0);
+    }
+    d->under_way = 1;
+    d->open = d->params;
+    d->latest = d->params - 1;
+    d->edge = last && d->buckets > 0 ? d->bucket[0].first : -1;
+    if (d->pass++ == UINT8_MAX) { /* all before are one */
+        for (i = 0; i < d->params; i++) {
+            d->seen[i] = d->seen[i] != 0;
+        }
+        d->pass = 2;
+    }
+    d->last = last != 0;
+    d->next = 0;
+    d->posted = d->back = 0;
+    d->status = DPAR_OK;
+    return DPAR_OK;
+}
+
+/* "'wte'" or "parameter 3". */
+static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+{
+    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpari_text_int(t, i);
+    }
+}
+
+/* Ends the pass on all ranks with a sentence. */
+static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+{
+    dpar_comm_abort(d->c, DPAR_E_ARG, text);
+    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    return d->status;
+}
+
+/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+{
+    const dpar_bucket *b = &d->bucket[k];
+    dpar_mem_finite f;
+    dpar_status st;
+    dpari_zero(&f, sizeof f);
+    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
+    f.count = b->hi - b->lo;
+    f.first = b->lo;
+    f.type = d->options.type;
+    f.found = &d->found;
+    st = dpari_do_finite(d->c, &f);
+    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
+    d->status = d->status == DPAR_OK ? st : d->status;
+    return st;
+}
+
+/* In parameter i: numel: none. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+{
+    const int64_t at = d->found - d->start[i];
+    if (d->c->mem == NULL) {
+        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+    }
+    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+}
+
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+{
+    int32_t i;
+    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+        const int64_t at = dpari_ddp_look_at(d, i);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
+        }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpari_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpari_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
+    }
+    return DPAR_OK;
+}
+
+/* What has come back is there in its own type. */
+static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
+    if (o->scatter) {
+        count /= d->c->size;
+        lo += count * d->c->rank;
+    }
+    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
+}
+
+/* Waits for all that was posted. */
+static void dpari_ddp_take(dpar_ddp *d)
+{
+    for (; d->back < d->posted; d->back++) {
+        dpar_status st = dpar_wait(&d->work[d->back]);
+        if (st == DPAR_OK && d->copy != NULL) {
+            st = dpari_ddp_widen(d, d->back);
+        }
+        d->status = d->status == DPAR_OK ? st : d->status;
+    }
+}
+
+/* Bucket k leaves. */
+static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const dpar_bucket *b = &d->bucket[k];
+    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (d->copy != NULL) {
+        dpar_status st;
+        data = d->copy + b->lo * dpar_type_bytes(wire);
+        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    d->work[k].status = DPAR_OK; /* for a hook that leaves it as it is */
+    d->posted++;                 /* a hook that fails may have posted */
+    if (o->hook != NULL) {
+        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return dpari_ddp_rounds(o) && d->copy == NULL
+               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
+               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+}
+
+/* All whose turn has come. */
+static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
+{
+    while (d->latest < d->edge && d->status == DPAR_OK) {
+        d->status = dpari_ddp_send(d, d->next++);
+        d->edge = d->next < d->buckets ? d->bucket[d->next].first : -1;
+    }
+    return d->status;
+}
+
+static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    return dpari_say(DPAR_E_ARG, &d->c->why,
+                     !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                     : i < 0 || i >= d->params
+                         ? "ddp: parameter # of # is ready: there is none"
+                         : "ddp: parameter # of # is ready for the second time in a pass",
+                     i, d->params, 0, 0);
+}
+
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || (uint32_t)i >= (uint32_t)d->open || d->seen[i] == d->pass) {
+        return dpari_ddp_not_ready(d, i);
+    }
+    d->seen[i] = (uint8_t)d->pass;
+    if (i != d->latest) {
+        return d->status;
+    }
+    do {
+        i--;
+    } while (d->seen[i] == d->pass);
+    d->latest = i;
+    return i < d->edge ? dpari_ddp_send_ready(d) : d->status;
+}
+
+/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t i, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "ddp: rank ");
+    dpari_text_int(&t, d->c->rank);
+    dpar_text_put(&t, " has no gradient of ");
+    for (i = 0; i < d->params; i++) {
+        if (d->seen[i] == d->pass) {
+            continue;
+        }
+        if (n < NAMED) {
+            dpar_text_put(&t, n > 0 ? ", " : "");
+            dpari_ddp_put_name(d, &t, i);
+        }
+        n++;
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and ");
+        dpari_text_int(&t, n - NAMED);
+        dpar_text_put(&t, " others");
+    }
+    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    return dpari_ddp_stop(d, why.text);
+}
+
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+{
+    int32_t i;
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    if (!d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
+    }
+    if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(d);
+    }
+    d->latest = -1;
+    (void)dpari_ddp_send_ready(d);
+    dpari_ddp_take(d);
+    for (i = 0; d->options.unused && i < d->params; i++) {
+        d->used[i] = d->seen[i] != 0;
+    }
+    if (d->last && d->options.unused && d->status == DPAR_OK) {
+        d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
+    }
+    d->under_way = d->open = 0;
+    return d->status;
+}
+
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || i < 0 || i >= d->params) {
+        return 0;
+    }
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
+}
+
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way && d->c->status == DPAR_OK) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_free(d);
+    return DPAR_OK;
+}
+
+/* ==== train/fsdp.c ==== */
+
+typedef struct dpari_fsdp_unit {
+    dpari_flat flat;
+    int64_t shard_at;    /* of its shard in arrays of shards, elements */
+    int64_t whole_at;    /* of it in arrays of whole units */
+    uint64_t key;        /* its first element among all, without padding: for random numbers that do
+                            not depend on the ranks */
+    int32_t first, last; /* parameters first <= i < last */
+    int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
+    int32_t bucket;      /* where its gradients are computed; -1: nowhere */
+    int32_t used;        /* between before and after */
+    int32_t state;       /* of its gradients in this pass */
+    int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
+    int32_t adds;        /* 1: this pass adds to what lies there */
+    dpar_work across;    /* the reduction over replicas */
+} dpari_fsdp_unit;
+
+enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
+
+#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
+
+/* Room for a unit's weights, or gradients, and what is under way there. */
+typedef struct dpari_fsdp_slot {
+    int32_t unit;     /* -1: free */
+    int32_t sent;     /* gradients: they have left */
+    int32_t straight; /* into the sums, no longer to be added */
+    dpar_work work;
+} dpari_fsdp_slot;
+
+struct dpar_fsdp {
+    dpar_comm *shard, *replicas; /* replicas: NULL without */
+    dpar_fsdp_options options;
+    dpari_fsdp_unit *unit;
+    dpari_fsdp_slot *slot, *bucket;
+    int64_t *numel, *start; /* of each parameter; start in its unit */
+    int32_t *home;          /* its unit */
+    unsigned char *memory;  /* all that is registered; in it: */
+    unsigned char *weights, *sums, *master, *moment[2], *grads;
+    int64_t largest;             /* elements of the largest unit, padding included */
+    int64_t shard_sum;           /* elements of all shards of a rank */
+    int64_t whole_sum;           /* of all units, padding included */
+    int32_t units, params, full; /* full: units that have elements */
+    int32_t slots, buckets;
+    int64_t steps;
+    double squares; /* of the gradients' norm: a device writes it, once it is pinned */
+    int32_t pinned;
+    int32_t last, under_way;
+    dpar_status status; /* of this pass */
+};
+
+/* ---- what the options mean --------------------------------------------------------------------
+ */
+
+/* Weights are whole, each unit has its own slot. */
+static int dpari_fsdp_wide(const dpar_fsdp_options *o)
+{
+    return o->zero < 3;
+}
+
+/* Gradients are whole until the last micro-batch, each unit has its own bucket. */
+static int dpari_fsdp_kept(const dpar_fsdp_options *o)
+{
+    return o->zero < 2 || o->once;
+}
+
+/* The masters are pieces of the whole weights. */
+static int dpari_fsdp_inside(const dpar_fsdp_options *o)
+{
+    return dpari_fsdp_wide(o) && o->type == o->compute;
+}
+
+/* Of sums of gradients. */
+static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
+{
+    return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+{
+    return dpar_optimizer_moment_type(&o->optimizer, o->type);
+}
+
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
+{
+    if (!dpari_is_float(o->type)) {
+        return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
+                              0, 0);
+    }
+    if (o->compute != o->type && !dpari_narrows(o->type, o->compute)) {
+        return dpari_say_type(
+            why,
+            "fsdp: weights are computed with as @: as their masters' type, f64 as "
+            "f32, f32 as bf16 or f16",
+            o->compute, 0, 0, 0, 0);
+    }
+    if (!dpari_is_float(o->gradient) ||
+        (o->gradient != o->compute &&
+         dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
+        return dpari_say_type(why, "fsdp: gradients of type @: that of the weights or a wider one",
+                              o->gradient, 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *o, dpar_why *why)
+{
+    dpar_status st;
+    if (shards < 1 || units < 0 || o == NULL || (units > 0 && params_of == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # units on # ranks; options or sizes are NULL",
+                         units, shards, 0, 0);
+    }
+    if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
+        (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
+                         o->zero, o->once, o->sum, o->assigned);
+    }
+    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: prefetch #, buffers #, align #: none may be negative", o->prefetch,
+                         o->buffers, o->align, 0);
+    }
+    st = dpari_fsdp_judge_types(o, why);
+    st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
+    if (st == DPAR_OK && dpari_fsdp_moment_type(o) == DPAR_NO_TYPE) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16", 0, 0,
+                       0, 0);
+    }
+    return st == DPAR_OK && numel == NULL && units > 0
+               ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
+               : st;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+/* The pieces of an fsdp in memory, or NULL and only their sum. */
+static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *d);
+    d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
+    d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
+    d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
+    d->numel = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
+    d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
+    *bytes = r.used;
+}
+
+/* One parameter after the other: the elements of a unit, gaps included. */
+static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *numel, int64_t align,
+                                    int64_t *total, dpar_why *why)
+{
+    int32_t i;
+    *total = 0;
+    for (i = 0; i < params; i++) {
+        const int64_t at = *total + (align - *total % align) % align;
+        if (numel[i] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
+                             numel[i], 0);
+        }
+        if (numel[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # passes 2^48 elements", u, 0, 0, 0);
+        }
+        *total = at + numel[i];
+    }
+    return DPAR_OK;
+}
+
+/* Counts units into d: params, sums, slots. */
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
+                                    const int32_t *params_of, const int64_t *numel,
+                                    const dpar_fsdp_options *o, dpar_why *why)
+{
+    const int64_t align = o->align > 0 ? o->align : 1;
+    int64_t params = 0, total;
+    int32_t u;
+    dpari_zero(d, sizeof *d);
+    d->options = *o;
+    d->units = units;
+    for (u = 0; u < units; u++) {
+        dpar_status st;
+        if (params_of[u] < 0 || align > (INT64_C(1) << 40)) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
+                             params_of[u], align, 0);
+        }
+        st = dpari_fsdp_total(u, params_of[u], numel + params, align, &total, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        params += params_of[u];
+        total = dpari_ceil_div(total, shards);
+        d->shard_sum += total;
+        d->whole_sum += total * shards;
+        d->largest = dpari_most(d->largest, total * shards);
+        d->full += total > 0;
+        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
+                             d->whole_sum, 0, 0);
+        }
+    }
+    d->params = (int32_t)params;
+    d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
+    d->buckets =
+        dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+    if (d->largest >
+        DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
+                                                   dpari_fsdp_kept(o) ? 0 : d->buckets))) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "fsdp: prefetch # and buffers # take rooms for # elements: 2^50 in all",
+                         o->prefetch, o->buffers, d->largest, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
+    const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
+    dpari_zero(s, sizeof *s);
+    dpari_fsdp_place(d, NULL, &s->plan);
+    s->weights = dpari_fsdp_wide(o) ? d->whole_sum * compute : 0;
+    s->gathered = dpari_fsdp_wide(o) ? 0 : d->slots * d->largest * compute;
+    s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
+    s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
+    s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpar_optimizer_moments(&o->optimizer);
+    s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
+                    dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
+                    dpari_room_up(s->master) + dpari_room_up(s->moments);
+}
+
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
+                                     const int64_t *numel, const dpar_fsdp_options *options,
+                                     dpar_fsdp_sizes *sizes, dpar_why *why)
+{
+    dpar_fsdp d;
+    dpar_status st = dpari_fsdp_judge(shards, units, params_of, numel, options, why);
+    if (st == DPAR_OK && sizes == NULL) {
+        st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&d, shards, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&d, sizes);
+    }
+    return st;
+}
+
+/* ---- init and close ---------------------------------------------------------------------------
+ */
+
+/* What all ranks must give alike, to begin or to load. */
+typedef struct dpari_fsdp_given {
+    const dpar_comm *shard; /* across replicas; NULL: within one */
+    const dpar_fsdp *d;
+    const int32_t *params_of;
+    const int64_t *numel;
+    int32_t replicas; /* 1: there are any */
+    int32_t ranks;
+    int64_t steps;
+} dpari_fsdp_given;
+
+/* Replicas of one shard of as many. */
+static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+{
+    if (g->shard != NULL) {
+        f->of = "across replicas: ";
+        dpari_fact(f, "the number of shards", 0, g->shard->size);
+        dpari_fact(f, "the rank in the shards' communicator", 0, g->shard->rank);
+    } else {
+        dpari_fact(f, "replicas != NULL", 0, g->replicas);
+    }
+}
+
+static void dpari_fsdp_state(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    const dpar_fsdp_options *o = &g->d->options;
+    const dpar_optimizer *m = &o->optimizer;
+    int32_t i;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "zero", 0, o->zero);
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact_type(f, "compute", 0, o->compute);
+    dpari_fact_type(f, "gradient", 0, o->gradient);
+    dpari_fact(f, "prefetch", 0, o->prefetch);
+    dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "once", 0, o->once);
+    dpari_fact(f, "sum", 0, o->sum);
+    dpari_fact(f, "assigned", 0, o->assigned);
+    dpari_fact(f, "align", 0, dpari_most(1, o->align));
+    dpari_fact(f, "optimizer.kind", 0, m->kind);
+    dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
+    dpari_fact(f, "optimizer.stochastic", 0, m->stochastic);
+    dpari_fact_type(f, "optimizer.moment_type", 0, dpari_fsdp_moment_type(o));
+    dpari_fact_hash(f, "optimizer.seed", 0, m->seed);
+    dpari_fact_real(f, "optimizer.beta1", 0, m->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, m->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, m->decay);
+    for (i = 0; i < g->d->units; i++) {
+        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
+    }
+    for (i = 0; i < g->d->params; i++) {
+        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    }
+}
+
+static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    dpari_fsdp_state_place(f, g);
+    dpari_fact(f, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(f, "the number of steps", 0, g->steps);
+}
+
+/* Where each unit and parameter lies. */
+static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const int64_t *numel,
+                                  dpar_why *why)
+{
+    int64_t shard_at = 0, whole_at = 0;
+    uint64_t key = 0;
+    int32_t u, i, first = 0;
+    for (u = 0; u < d->units; u++) {
+        dpari_fsdp_unit *n = &d->unit[u];
+        dpar_status st;
+        dpari_zero(n, sizeof *n);
+        n->first = first;
+        n->last = first + params_of[u];
+        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                             d->shard->size, d->start + first, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        for (i = first; i < n->last; i++) {
+            d->numel[i] = numel[i];
+            d->home[i] = u;
+        }
+        n->shard_at = shard_at;
+        n->whole_at = whole_at;
+        n->key = key;
+        n->slot = n->bucket = -1;
+        n->fresh = n->adds = 1;
+        shard_at += n->flat.shard;
+        whole_at += n->flat.shard * d->shard->size;
+        key += (uint64_t)n->flat.total;
+        first = n->last;
+    }
+    for (i = 0; i < d->slots; i++) {
+        dpari_zero(&d->slot[i], sizeof d->slot[i]);
+        d->slot[i].unit = -1;
+    }
+    for (i = 0; i < d->buckets; i++) {
+        dpari_zero(&d->bucket[i], sizeof d->bucket[i]);
+        d->bucket[i].unit = -1;
+    }
+    return DPAR_OK;
+}
+
+/* The registered memory in its parts. */
+static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
+{
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+    void *memory = NULL;
+    unsigned char *at;
+    dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "fsdp: no memory for # B", s->registered, 0, 0, 0);
+    }
+    at = d->memory = (unsigned char *)memory;
+    d->weights = at; /* whole or a pool: one of both is 0 */
+    at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
+    d->grads = at; /* whole gradients, or buckets and then sums */
+    at += dpari_fsdp_kept(&d->options) ? dpari_room_up(s->gradients) : dpari_room_up(s->buckets);
+    d->sums = at;
+    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_room_up(s->gradients);
+    d->master = at;
+    at += dpari_room_up(s->master);
+    d->moment[0] = at;
+    d->moment[1] = at + moment;
+    if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
+        st = d->shard->mem->pin(d->shard->mem->ctx, &d->squares, (int64_t)sizeof d->squares);
+        d->pinned = st == DPAR_OK;
+    }
+    return st;
+}
+
+static void dpari_fsdp_give_back(dpar_fsdp *d)
+{
+    if (d->pinned && d->shard->mem->unpin != NULL) {
+        (void)d->shard->mem->unpin(d->shard->mem->ctx, &d->squares);
+    }
+    if (d->memory != NULL) {
+        dpar_comm_release(d->shard, d->memory);
+    }
+}
+
+/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
+                                    const char *plan, dpari_state *state, dpari_fsdp_given *given,
+                                    dpar_why *why)
+{
+    dpar_status within;
+    given->shard = NULL;
+    given->replicas = replicas != NULL;
+    st = dpari_agree_on(shard, st, plan, state, given, why);
+    if (replicas == NULL) {
+        return st;
+    }
+    within = st;
+    given->shard = shard;
+    st = dpari_agree_on(replicas, st, plan, state, given, why);
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
+}
+
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
+                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp counted, *d = (dpar_fsdp *)memory;
+    dpar_fsdp_sizes sizes;
+    dpari_fsdp_given given;
+    int64_t needed;
+    dpar_status st;
+    if (shard == NULL || fsdp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_judge(shard->size, units, params_of, numel, options, why);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&counted, shard->size, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&counted, &sizes);
+        st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
+    }
+    dpari_zero(&given, sizeof given);
+    given.d = &counted;
+    given.params_of = params_of;
+    given.numel = numel;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *d = counted;
+    dpari_fsdp_place(d, memory, &needed);
+    d->shard = shard;
+    d->replicas = replicas;
+    st = dpari_fsdp_lay(d, params_of, numel, why);
+    st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
+    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
+    if (st != DPAR_OK) {
+        dpari_fsdp_give_back(d);
+        return st;
+    }
+    *fsdp = d;
+    return DPAR_OK;
+}
+
+static int dpari_fsdp_broken(const dpar_fsdp *d)
+{
+    return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
+}
+
+/* Waits for all weights that are on their way; what was gathered counts no longer. */
+static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < d->slots; i++) {
+        dpari_fsdp_slot *s = &d->slot[i];
+        if (s->unit >= 0) {
+            const dpar_status w = dpar_wait(&s->work);
+            st = st == DPAR_OK ? w : st;
+            d->unit[s->unit].slot = -1;
+            s->unit = -1;
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
+{
+    int32_t i;
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way && !dpari_fsdp_broken(d)) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: a pass is under way", 0, 0, 0, 0);
+    }
+    (void)dpari_fsdp_forget(d);
+    for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
+        (void)dpar_wait(&d->bucket[i].work);
+    }
+    for (i = 0; i < d->units; i++) {
+        (void)dpar_wait(&d->unit[i].across);
+    }
+    dpari_fsdp_give_back(d);
+    d->memory = NULL;
+    d->pinned = 0;
+    d->units = d->params = d->buckets = 0; /* nothing of it is used again */
+    return DPAR_OK;
+}
+
+/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
+ * them up: the tag tells. */
+static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
+                                   int32_t type, dpar_work *work)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = kind;
+    call.type = type;
+    call.tag = u + 1;
+    call.in = in;
+    call.out = out;
+    call.count = d->unit[u].flat.shard;
+    if (kind == DPAR_REDUCE_SCATTER) {
+        call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
+    }
+    return dpar_post(d->shard, &call, work);
+}
+
+/* ---- where things lie -------------------------------------------------------------------------
+ */
+
+static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
+{
+    return d != NULL && u >= 0 && u < d->units;
+}
+
+static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
+{
+    const int64_t at = dpari_fsdp_wide(&d->options) ? d->unit[slot].whole_at : slot * d->largest;
+    return d->weights + at * dpar_type_bytes(d->options.compute);
+}
+
+static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
+{
+    const int64_t at =
+        dpari_fsdp_kept(&d->options) ? d->unit[bucket].whole_at : bucket * d->largest;
+    return d->grads + at * dpar_type_bytes(d->options.gradient);
+}
+
+/* This rank's shard in a whole unit, in bytes. */
+static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
+{
+    return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
+}
+
+static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
+{
+    if (dpari_fsdp_inside(&d->options)) {
+        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->options.compute);
+    }
+    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->options.type);
+}
+
+/* Where this rank's shard of gradients is reduced, and its type. */
+static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    if (dpari_fsdp_kept(&d->options)) {
+        *type = d->options.gradient;
+        return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
+    }
+    *type = dpari_fsdp_sums(&d->options);
+    return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+}
+
+/* The reduced gradients of this rank's shard: what counts as 0 becomes it. */
+static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
+    const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
+    if (n->fresh && dpari_fsdp_kept(&d->options)) { /* all of it: later passes add to it */
+        (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
+    } else if (n->fresh) {
+        (void)dpari_do_copy(d->shard, at, NULL, bytes);
+    }
+    n->fresh = 0;
+    return at;
+}
+
+static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
+{
+    return d->moment[k] +
+           d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+}
+
+/* The number of its shard's first element among all. */
+static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
+{
+    return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
+}
+
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
+        return NULL;
+    }
+    return n->slot < 0
+               ? d->weights
+               : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
+}
+
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (n->state != DPARI_FSDP_OPEN) {
+        return NULL;
+    }
+    return n->bucket < 0 ? d->grads
+                         : dpari_fsdp_bucket_at(d, n->bucket) +
+                               d->start[i] * dpar_type_bytes(d->options.gradient);
+}
+
+DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
+{
+    return d == NULL || i < 0 || i >= d->params || d->unit[d->home[i]].adds;
+}
+
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
+{
+    dpar_piece unwanted;
+    return d != NULL && i >= 0 && i < d->params &&
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                            piece != NULL ? piece : &unwanted);
+}
+
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+{
+    const unsigned char *from = (const unsigned char *)values;
+    dpar_piece piece;
+    int64_t each;
+    dpar_status st;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (i < 0 || i >= d->params || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                         d->under_way, 0);
+    }
+    if (values == NULL && d->numel[i] > 0) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: the # values of parameter # are NULL",
+                         d->numel[i], i, 0, 0);
+    }
+    each = dpar_type_bytes(d->options.type);
+    st = dpari_fsdp_forget(d);
+    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
+        st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+                           from + piece.in_param * each, piece.count * each);
+    }
+    return st;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------
+ */
+
+/* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
+ * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
+static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    int32_t i, best = -1;
+    if (dpari_fsdp_wide(&d->options)) {
+        return u;
+    }
+    for (i = 0; i < d->slots; i++) {
+        const int32_t v = d->slot[i].unit;
+        if (v < 0) {
+            return i;
+        }
+        if (d->unit[v].used || (v >= lo && v <= hi)) {
+            continue;
+        }
+        if (best < 0 || (back ? v > d->slot[best].unit : v < d->slot[best].unit)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* This rank's masters become its piece of the gathered weights, of another type. */
+static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const int64_t count = d->unit[u].flat.shard;
+    dpar_mem_round r;
+    if (o->compute != DPAR_BF16 || !o->optimizer.stochastic) {
+        return dpari_do_convert(d->shard, to, o->compute, dpari_fsdp_master_at(d, u), o->type,
+                                count, 0);
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = to;
+    r.from = dpari_fsdp_master_at(d, u);
+    r.count = count;
+    r.from_type = o->type;
+    r.seed = o->optimizer.seed;
+    r.stream = (uint64_t)d->steps;
+    r.index = dpari_fsdp_key(d, u);
+    return dpari_do_round(d->shard, &r);
+}
+
+/* Asks for unit u's weights. MORE: there is no slot for them. */
+static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole, *mine;
+    dpar_status st;
+    int32_t slot;
+    if (n->slot >= 0 || n->flat.shard == 0) {
+        return DPAR_OK;
+    }
+    slot = dpari_fsdp_pick(d, u, lo, hi, back);
+    if (slot < 0) {
+        return DPAR_MORE;
+    }
+    s = &d->slot[slot];
+    if (s->unit >= 0) {
+        st = dpar_wait(&s->work);
+        d->unit[s->unit].slot = -1;
+        s->unit = -1;
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    whole = dpari_fsdp_slot_at(d, slot);
+    mine = dpari_fsdp_master_at(d, u);
+    if (d->options.type != d->options.compute) {
+        mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+        st = dpari_fsdp_cast(d, u, mine);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
+    if (st == DPAR_OK) {
+        s->unit = u;
+        n->slot = slot;
+    }
+    return st;
+}
+
+/* Unit u and those after it in this direction. */
+static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
+{
+    const int64_t ahead = d->options.prefetch;
+    const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
+    const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
+    int32_t k;
+    dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
+    if (st == DPAR_MORE) { /* only units in use, and wanted ones: those can come again */
+        st = dpari_fsdp_ask(d, u, u, u, back);
+    }
+    for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
+        st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
+    }
+    if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
+        return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                         "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+                         "many",
+                         u, d->slots, d->options.prefetch, 0);
+    }
+    st = st == DPAR_MORE ? DPAR_OK : st;
+    if (st == DPAR_OK && d->unit[u].slot >= 0) {
+        st = dpar_wait(&d->slot[d->unit[u].slot].work);
+    }
+    return st;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------
+ */
+
+/* a += b, element by element, in the type of a: F64 or F32. */
+static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                int64_t count)
+{
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    float f32[DPARI_ELEMENTS];
+    double wide[DPARI_ELEMENTS];
+    int64_t i, n;
+    for (i = 0; i < count; i += n) {
+        void *out[1];
+        const void *in[2];
+        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
+        out[0] = (unsigned char *)to + i * to_size;
+        in[0] = out[0];
+        in[1] = (const unsigned char *)from + i * from_size;
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits; F64 into F32 */
+            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
+            in[1] = f32;
+        }
+        if (from_type != to_type && to_type == DPAR_F64) {
+            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
+            in[1] = wide;
+        }
+        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
+    }
+}
+
+static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type, const void *from,
+                                  int32_t from_type, int64_t count)
+{
+    if (d->shard->mem != NULL) {
+        return dpari_do_convert(d->shard, to, to_type, from, from_type, count, 1);
+    }
+    dpari_fsdp_add_here(to, to_type, from, from_type, count);
+    return DPAR_OK;
+}
+
+/* What was sent from bucket b has come back. */
+static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_slot *s = &d->bucket[b];
+    const int32_t u = s->unit;
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t type;
+    void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+    dpar_status st = dpar_wait(&s->work);
+    s->unit = -1;
+    s->sent = 0;
+    n->bucket = -1;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!dpari_fsdp_kept(o) && !s->straight) {
+        const unsigned char *came = dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient);
+        if (n->fresh && o->gradient != type) {
+            st = dpari_do_convert(d->shard, reduced, type, came, o->gradient, n->flat.shard, 0);
+        } else {
+            reduced = dpari_fsdp_settled(d, u, &type);
+            st = dpari_fsdp_add(d, reduced, type, came, o->gradient, n->flat.shard);
+        }
+    }
+    n->fresh = 0;
+    if (st == DPAR_OK && d->last && d->replicas != NULL) {
+        st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
+                             o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
+    }
+    return st;
+}
+
+/* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
+ * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
+static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    const int64_t each = dpar_type_bytes(d->options.gradient), all = n->flat.shard * d->shard->size;
+    const int earlier = dpari_fsdp_kept(&d->options) && !n->fresh;
+    dpar_status st = DPAR_OK;
+    int64_t at = 0;
+    int32_t i;
+    n->adds = earlier || !d->options.assigned;
+    n->fresh = n->fresh && !dpari_fsdp_kept(&d->options);
+    if (earlier) {
+        return DPAR_OK;
+    }
+    for (i = n->first; i < n->last && d->options.assigned && st == DPAR_OK; i++) {
+        st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
+        at = d->start[i] + d->numel[i];
+    }
+    return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
+}
+
+/* Room for the gradients of unit u. */
+static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t b = u, i;
+    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->options)) {
+        for (i = 0, b = -1; i < d->buckets && (b < 0 || d->bucket[b].unit >= 0); i++) {
+            const dpari_fsdp_slot *s = &d->bucket[i]; /* a free one; else the one sent first */
+            if (s->unit < 0 || (s->sent && (b < 0 || s->sent < d->bucket[b].sent))) {
+                b = i;
+            }
+        }
+        if (b < 0) {
+            return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                             "fsdp: gradients of unit # while those of # are not ready: "
+                             "options.buffers",
+                             u, d->buckets, 0, 0);
+        }
+        if (d->bucket[b].unit >= 0) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    n->state = DPARI_FSDP_OPEN;
+    if (n->flat.shard > 0) {
+        n->bucket = b;
+        d->bucket[b].unit = u;
+        d->bucket[b].sent = 0;
+        return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
+    }
+    return DPAR_OK;
+}
+
+/* Gradients of unit u leave. */
+static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole, *to;
+    int32_t b, type, most = 0;
+    if (n->bucket < 0) {
+        return DPAR_OK;
+    }
+    s = &d->bucket[n->bucket];
+    if (dpari_fsdp_kept(o) && !d->last) {
+        s->unit = -1;
+        n->bucket = -1;
+        return DPAR_OK;
+    }
+    whole = dpari_fsdp_bucket_at(d, n->bucket);
+    for (b = 0; b < d->buckets && !dpari_fsdp_kept(o); b++) {
+        most = (int32_t)dpari_most(most, d->bucket[b].sent);
+    }
+    s->sent = most + 1;
+    to = dpari_fsdp_reduced_at(d, u, &type);
+    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
+    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
+                           o->gradient, &s->work);
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
+{
+    int32_t u;
+    for (u = 0; d != NULL && u < d->units; u++) {
+        d->unit[u].fresh = 1;
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+{
+    int32_t u;
+    if (d == NULL || dpari_fsdp_broken(d)) {
+        return d == NULL                     ? DPAR_E_ARG
+               : d->shard->status != DPAR_OK ? d->shard->status
+                                             : d->replicas->status;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: a pass begins before the last has finished", 0, 0, 0, 0);
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 1;
+    d->last = last != 0;
+    d->status = DPAR_OK;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    const int32_t back = direction == DPAR_BACKWARD;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of #, direction #: there is none", u, d->units,
+                                     direction, 0);
+    }
+    if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         d->unit[u].used ? "fsdp: unit # is in use already"
+                         : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                         : "fsdp: unit # goes backward outside of a pass",
+                         u, 0, 0, 0);
+    }
+    if (d->under_way && d->status != DPAR_OK) {
+        return d->status;
+    }
+    st = dpari_fsdp_gather(d, u, back);
+    if (st == DPAR_OK && back) {
+        st = dpari_fsdp_open(d, u);
+    }
+    if (st == DPAR_OK) {
+        d->unit[u].used = 1;
+    } else if (d->under_way && dpari_fsdp_broken(d)) {
+        d->status = st;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
+        (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: unit # is not in use", u, 0,
+                                     0, 0);
+    }
+    d->unit[u].used = 0;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of # is ready, but has no gradients now", u,
+                                     d->units, 0, 0);
+    }
+    d->unit[u].state = DPARI_FSDP_DONE;
+    if (d->status == DPAR_OK) {
+        d->status = dpari_fsdp_send(d, u);
+    }
+    return d->status;
+}
+
+/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+static void dpari_fsdp_look(dpar_fsdp *d)
+{
+    int32_t u;
+    for (u = 0; u < d->units && d->status == DPAR_OK; u++) {
+        const dpari_fsdp_unit *n = &d->unit[u];
+        if (n->used || n->state == DPARI_FSDP_OPEN ||
+            (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
+            dpar_why why;
+            (void)dpari_say(DPAR_E_ARG, &why,
+                            n->used ? "fsdp: a pass ends while unit # is in use on rank #"
+                                    : "fsdp: a pass ends before unit # is ready on rank #",
+                            u, d->shard->rank, 0, 0);
+            dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
+            d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
+{
+    int32_t b, u;
+    if (d == NULL || !d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: no pass is under way", 0, 0,
+                                     0, 0);
+    }
+    dpari_fsdp_look(d);
+    for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
+        if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            d->status = d->status == DPAR_OK ? st : d->status;
+        } else if (d->bucket[b].unit >= 0) {
+            d->unit[d->bucket[b].unit].bucket = -1;
+            d->bucket[b].unit = -1;
+        }
+    }
+    for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
+        const dpar_status st = dpar_wait(&d->unit[u].across);
+        d->status = d->status == DPAR_OK ? st : d->status;
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].used = 0;
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 0;
+    return d->status;
+}
+
+/* The sum of squares of this rank's shard: waits for a device's. */
+static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_squares s;
+    int32_t u;
+    d->squares = 0.0;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpari_zero(&s, sizeof s);
+        s.in = dpari_fsdp_settled(d, u, &s.type);
+        s.count = d->unit[u].flat.shard;
+        s.add = 1;
+        s.sum = &d->squares;
+        st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
+    }
+    return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
+}
+
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+{
+    double sum;
+    dpar_status st;
+    if (d == NULL || norm == NULL || d->under_way) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_fsdp_squares(d);
+    sum = d->squares;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
+    }
+    return st;
+}
+
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
+{
+    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    return there ? dpari_fsdp_settled(d, u, type) : NULL;
+}
+
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+{
+    int32_t u, k;
+    dpar_status st;
+    if (d == NULL || d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: a step before the pass has finished", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_forget(d);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->steps++;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpar_optimizer_piece p;
+        dpar_mem_optimize o;
+        void *moment[2] = {NULL, NULL};
+        for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
+            moment[k] = dpari_fsdp_moment_at(d, k, u);
+        }
+        dpari_zero(&p, sizeof p);
+        p.weight = dpari_fsdp_master_at(d, u);
+        p.weight_type = d->options.type;
+        p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
+        p.m = moment[0];
+        p.v = moment[1];
+        p.count = d->unit[u].flat.shard;
+        p.index = dpari_fsdp_key(d, u);
+        dpari_zero(&o, sizeof o);
+        o.optimizer = &d->options.optimizer;
+        o.piece = &p;
+        o.t = d->steps;
+        o.rate = rate;
+        o.factor = factor;
+        st = dpari_do_optimize(d->shard, &o);
+    }
+    return st;
+}
+
+/* ---- state ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements)
+{
+    const int there =
+        dpari_fsdp_is_unit(d, u) && array >= 0 && array < DPAR_FSDP_ARRAYS &&
+        array <= dpar_optimizer_moments(&d->options.optimizer); /* the masters are array 0 */
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    if (!there) {
+        return NULL;
+    }
+    return array == DPAR_FSDP_MASTER ? dpari_fsdp_master_at(d, u)
+                                     : dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+}
+
+DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
+{
+    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
+        return -1;
+    }
+    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
+}
+
+DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)
+{
+    return d == NULL ? 0 : d->steps;
+}
+
+DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *d, int32_t u)
+{
+    return dpari_fsdp_is_unit(d, u) ? d->unit[u].flat.total : 0;
+}
+
+DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
+{
+    return dpari_fsdp_is_unit(d, u) && ranks > 0 ? dpari_ceil_div(d->unit[u].flat.total, ranks) : 0;
+}
+
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why)
+{
+    dpar_placement cut = dpar_shard(0);
+    dpar_mesh mesh;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+        ranks - 1 > INT32_MAX - first) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
+    }
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    mesh.offset = first;
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
+}
+
+DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
+{
+    int64_t count;
+    const void *mine = dpar_fsdp_state(d, array, u, &count);
+    if (mine == NULL) {
+        return DPAR_E_ARG;
+    }
+    return dpar_gather(d->shard, mine, room, count, dpar_fsdp_state_type(d, array), 0, NULL);
+}
+
+/* This rank's shard of one array of one unit, from the shards of `ranks`. */
+static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
+                                       dpar_fsdp_read read, void *ctx, dpar_why *why)
+{
+    dpar_layout from, to;
+    dpar_transfers walk;
+    dpar_transfer t;
+    int64_t count;
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count);
+    const int64_t each = dpar_type_bytes(dpar_fsdp_state_type(d, array));
+    dpar_status st;
+    if (at == NULL || count == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
+    st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
+    st = st == DPAR_OK
+             ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES, DPAR_PRIMARY)
+             : st;
+    st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
+    st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
+    while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
+        st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
+        if (st != DPAR_OK) {
+            (void)dpari_say(st, why,
+                            "fsdp: reading # elements of array # of unit # that rank # saved "
+                            "failed",
+                            t.extent[0], array, u, t.peer);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
+                                    void *ctx, dpar_why *why)
+{
+    dpari_fsdp_given given;
+    int32_t array, u;
+    dpar_status st = DPAR_OK;
+    if (d == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: it is NULL", 0, 0, 0, 0);
+    }
+    if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: state of # ranks after # steps (pass under way: #), or no function",
+                       ranks, steps, d->under_way, 0);
+    } else {
+        st = dpari_fsdp_forget(d);
+    }
+    for (array = 0; array < DPAR_FSDP_ARRAYS; array++) {
+        for (u = 0; u < d->units && st == DPAR_OK; u++) {
+            st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
+        }
+    }
+    dpari_zero(&given, sizeof given);
+    given.ranks = ranks;
+    given.steps = steps;
+    st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
+                          why);
+    d->steps = st == DPAR_OK ? steps : d->steps;
+    return st;
+}
+
+/* ==== train/tensor.c ==== */
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
+enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
+
+/* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
+static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
+                              int64_t down, int32_t lanes, int32_t deep)
+{
+    int32_t d, i;
+    for (d = 0; d < deep; d++, to += DPARI_MATMUL_TILE) {
+        const int64_t first = at + d * down;
+        if (type == DPAR_F64) {
+            const double *from = (const double *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = from[i * along];
+            }
+        } else {
+            const float *from = (const float *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = (double)from[i * along];
+            }
+        }
+        for (i = lanes; i < DPARI_MATMUL_TILE; i++) {
+            to[i] = 0.0;
+        }
+    }
+}
+
+/* sum[i][j] += a[d][i] * b[d][j], of `rows` rows. */
+static void dpari_matmul_tile(double *sum, const double *a, const double *b, int32_t rows,
+                              int32_t deep)
+{
+    int32_t i, j, d;
+    for (i = 0; i < rows; i++) {
+        double row[DPARI_MATMUL_TILE];
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            row[j] = sum[i * DPARI_MATMUL_TILE + j];
+        }
+        for (d = 0; d < deep; d++) {
+            const double f = a[d * DPARI_MATMUL_TILE + i];
+            for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+                row[j] += f * b[d * DPARI_MATMUL_TILE + j];
+            }
+        }
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            sum[i * DPARI_MATMUL_TILE + j] = row[j];
+        }
+    }
+}
+
+static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
+                               int32_t rows, int32_t columns)
+{
+    int32_t i, j;
+    for (i = 0; i < rows; i++) {
+        for (j = 0; j < columns; j++) {
+            const int64_t at = (i0 + i) * p->ldc + j0 + j;
+            double v = p->alpha * sum[i * DPARI_MATMUL_TILE + j];
+            if (p->beta < 0.0 || p->beta > 0.0) {
+                v += p->beta * dpari_element_get(p->c, p->type, at);
+            }
+            dpari_element_put(p->c, p->type, at, v);
+        }
+    }
+}
+
+static void dpari_matmul_one(const dpar_matmul *p, int64_t i0, int64_t j0)
+{
+    double sum[DPARI_MATMUL_TILE * DPARI_MATMUL_TILE];
+    double a[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP], b[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP];
+    const int32_t rows = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->m - i0);
+    const int32_t columns = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->n - j0);
+    const int64_t a_along = p->transpose_a ? 1 : p->lda, a_down = p->transpose_a ? p->lda : 1;
+    const int64_t b_along = p->transpose_b ? p->ldb : 1, b_down = p->transpose_b ? 1 : p->ldb;
+    int64_t k;
+    dpari_zero(sum, sizeof sum);
+    for (k = 0; k < p->k; k += DPARI_MATMUL_DEEP) {
+        const int32_t deep = (int32_t)dpari_least(DPARI_MATMUL_DEEP, p->k - k);
+        dpari_matmul_pack(a, p->a, p->type, i0 * a_along + k * a_down, a_along, a_down, rows, deep);
+        dpari_matmul_pack(b, p->b, p->type, j0 * b_along + k * b_down, b_along, b_down, columns,
+                          deep);
+        dpari_matmul_tile(sum, a, b, rows, deep);
+    }
+    dpari_matmul_store(p, sum, i0, j0, rows, columns);
+}
+
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
+{
+    int64_t i, j;
+    (void)user;
+    if (!dpari_is_wide(call->type) || call->m < 0 || call->n < 0 || call->k < 0) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < call->m; i += DPARI_MATMUL_TILE) {
+        for (j = 0; j < call->n; j += DPARI_MATMUL_TILE) {
+            dpari_matmul_one(call, i, j);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what layers share ----------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why)
+{
+    dpar_tensor made;
+    dpar_status st;
+    if (t == NULL || c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    if (!dpari_is_wide(type)) {
+        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
+    }
+    dpari_zero(&made, sizeof made);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
+    if (st == DPAR_OK) {
+        made.comm = c;
+        made.type = type;
+        made.counts = counts;
+        *t = made;
+    }
+    return st;
+}
+
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
+{
+    if (t == NULL) {
+        return 0;
+    }
+    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
+}
+
+/* What one rank alone finds wrong, all hear of. */
+static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, const char *form,
+                                       int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    dpar_why why;
+    (void)dpari_say(st, &why, form, a, b, c, d);
+    dpar_comm_abort(t->comm, st, why.text);
+    t->comm->why = why;
+    return st;
+}
+
+/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
+{
+    if (t == NULL || t->comm == NULL) {
+        return DPAR_E_ARG;
+    }
+    return described ? DPAR_OK
+                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank #: a layer's description is NULL",
+                                           t->comm->rank, 0, 0, 0);
+}
+
+static dpar_status dpari_tensor_check(const dpar_tensor *t)
+{
+    const int32_t rule = t->tokens.rule;
+    if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "layers of type # on # ranks, tokens cut in # parts", t->type,
+                                   t->comm->size, t->tokens.parts, 0);
+    }
+    if (t->counts != NULL && rule != DPAR_EVEN && rule != DPAR_CHUNK && rule != DPAR_FLOOR &&
+        rule != DPAR_RAGGED) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "tokens cut by rule #: those of a rank must follow each other",
+                                   rule, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* c[m][n] = op(a) op(b), or added to it. */
+static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, const void *a,
+                                         const void *b, void *c, int add)
+{
+    dpar_status st;
+    p->type = t->type;
+    p->alpha = 1.0;
+    p->beta = add ? 1.0 : 0.0;
+    p->a = a;
+    p->b = b;
+    p->c = c;
+    p->lda = dpari_most(1, p->transpose_a ? p->m : p->k);
+    p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
+    p->ldc = dpari_most(1, p->n);
+    st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
+    return st >= 0 ? DPAR_OK
+                   : dpari_tensor_refuse(t, st, "rank #: a product of # x # x # failed",
+                                         t->comm->rank, p->m, p->n, p->k);
+}
+
+/* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
+static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l, const void *x,
+                                      const void *w, void *y)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_b = 1;
+    p.m = t->tokens.count;
+    p.n = l->out;
+    p.k = l->in;
+    return dpari_tensor_multiply(t, &p, x, w, y, 0);
+}
+
+static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                       const void *w, void *dx, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.m = t->tokens.count;
+    p.n = l->in;
+    p.k = l->out;
+    return dpari_tensor_multiply(t, &p, dy, w, dx, add);
+}
+
+static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                        const void *x, void *dw, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_a = 1;
+    p.m = l->out;
+    p.n = l->in;
+    p.k = t->tokens.count;
+    return dpari_tensor_multiply(t, &p, dy, x, dw, add);
+}
+
+static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
+{
+    int64_t j;
+    if (type == DPAR_F64) {
+        for (j = 0; j < n; j++) {
+            ((double *)y)[j] += ((const double *)bias)[j];
+        }
+    } else {
+        for (j = 0; j < n; j++) {
+            ((float *)y)[j] += ((const float *)bias)[j];
+        }
+    }
+}
+
+static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const void *bias,
+                                         int64_t rows, int64_t n)
+{
+    const int64_t bytes = n * dpar_type_bytes(t->type);
+    int64_t i;
+    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
+        for (i = 0; i < rows && bias != NULL; i++) {
+            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+        }
+        return DPAR_OK;
+    }
+    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+}
+
+/* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
+static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
+                                  int add)
+{
+    enum { SOME = 64 };
+    double part[SOME];
+    int64_t first, i, j;
+    for (first = 0; first < n && sum != NULL; first += SOME) {
+        const int64_t some = dpari_least(SOME, n - first);
+        for (j = 0; j < some; j++) {
+            part[j] = add ? dpari_element_get(sum, type, first + j) : 0.0;
+        }
+        for (i = 0; i < rows; i++) {
+            for (j = 0; j < some; j++) {
+                part[j] += dpari_element_get(dy, type, i * n + first + j);
+            }
+        }
+        for (j = 0; j < some; j++) {
+            dpari_element_put(sum, type, first + j, part[j]);
+        }
+    }
+}
+
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, int64_t rows,
+                                         int64_t n, void *sum, int add)
+{
+    dpar_mem_reduce r;
+    if (t->comm->mem == NULL || sum == NULL || n == 0) {
+        dpari_tensor_add_rows(t->type, dy, rows, n, sum, add);
+        return DPAR_OK;
+    }
+    if (rows == 0) {
+        return add ? DPAR_OK : dpari_do_copy(t->comm, sum, NULL, n * dpar_type_bytes(t->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = sum;
+    r.from = dy;
+    r.count = r.stride = n;
+    r.parts = rows;
+    r.to_type = r.from_type = t->type;
+    r.sums = DPAR_F64;
+    r.op = DPAR_SUM;
+    r.add = add != 0;
+    r.scale = 1.0;
+    return dpari_do_reduce(t->comm, &r);
+}
+
+/* ---- collectives of rows --------------------------------------------------------------------- */
+
+/* Once a function, before anything is posted: what travels reads them. */
+static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
+{
+    int32_t r;
+    for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
+        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+    }
+}
+
+/* whole[n][width] from each rank's own rows; sequence parallel only. */
+static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
+                                        dpar_work *work)
+{
+    return dpar_all_gather_v(t->comm, own, whole, t->counts, NULL, t->type, work);
+}
+
+/* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
+static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
+                                       dpar_work *work)
+{
+    if (t->counts == NULL) {
+        return dpar_all_reduce(t->comm, part, part, t->tokens.count * width, t->type, DPAR_SUM,
+                               work);
+    }
+    return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
+}
+
+/* The first of two that failed; a work that was posted is always waited for (one that was not
+ * counts as done). */
+static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
+{
+    const dpar_status ended = dpar_wait(work);
+    return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
+}
+
+/* ---- linear layers --------------------------------------------------------------------------- */
+
+/* `bytes` of something that is NULL though there are some of it. */
+static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
+{
+    return at == NULL && rows > 0 && width > 0;
+}
+
+/* So many of the arrays of a function are: all hear of it. */
+static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const char *form)
+{
+    return missing == 0 ? DPAR_OK
+                        : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
+}
+
+static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a, int forward)
+{
+    const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
+    const int64_t n = t->tokens.count, own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
+    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
+    const int reads_dy = !forward && !(!column && sequence && a->kept);
+    int missing = 0;
+    dpar_status st = dpari_tensor_check(t);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
+        ((a->add_dx || a->open) && !column)) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "a linear layer of kind #, # to # features (add_dx, open: # of "
+                                   "a column layer only)",
+                                   l->kind, l->in, l->out, a->add_dx || a->open);
+    }
+    if (t->comm->mem != NULL && t->matmul == NULL) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "rank #: products in a device's memory need a matmul function",
+                                   t->comm->rank, 0, 0, 0);
+    }
+    missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
+    missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
+    missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
+    missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
+    missing += sequence && dpari_tensor_missing(a->whole, n, column ? l->in : l->out) &&
+               (!column || forward || a->dw != NULL);
+    missing += sequence && !forward && column && a->dx != NULL &&
+               dpari_tensor_missing(a->whole_dx, n, l->in);
+    return missing == 0
+               ? DPAR_OK
+               : dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "rank #: # arrays of a linear layer of # x # are NULL",
+                                     t->comm->rank, missing, l->in, l->out);
+}
+
+static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                        const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
+    const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
+    const void *x = column && sequence ? a->whole : a->x;
+    void *y = !column && sequence ? a->whole : a->y;
+    dpar_status st = dpari_linear_check(t, layer, a, 1);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK && column && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, NULL);
+    }
+    st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
+    if (st == DPAR_OK && !column) {
+        st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
+    }
+    return st != DPAR_OK ? st
+                         : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
+                                                 layer->out);
+}
+
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
+}
+
+/* The gathering of inputs goes on under dx, the sum of dx under dw. */
+static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear *l,
+                                         const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    void *part = sequence ? a->whole_dx : a->dx;
+    dpar_work gather, reduce;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&gather, sizeof gather);
+    dpari_zero(&reduce, sizeof reduce);
+    if (a->dw != NULL && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, &gather);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
+        if (st == DPAR_OK && !a->open) {
+            st = dpari_tensor_reduce(t, l->in, part, a->dx, &reduce);
+        }
+    }
+    st = dpari_tensor_finish(st, &gather);
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, a->dy, sequence ? a->whole : a->x, a->dw, a->add);
+    }
+    return dpari_tensor_finish(st, &reduce);
+}
+
+static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    const void *dy = sequence ? a->whole : a->dy;
+    dpar_status st = DPAR_OK;
+    if (sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->dy, a->whole, NULL);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
+    }
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->add);
+    }
+    return st;
+}
+
+static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN;
+    dpar_status st = dpari_linear_check(t, layer, a, 0);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK) {
+        st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
+    }
+    if (st == DPAR_OK) {
+        const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
+        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a)
+{
+    const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
+    return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
+}
+
+/* ---- features -------------------------------------------------------------------------------- */
+
+/* One run of a piece, rows x bytes, from rows that lie one width apart to such of another. */
+static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t to_width,
+                                      const unsigned char *from, int64_t from_width, int64_t rows,
+                                      int64_t bytes)
+{
+    int64_t row;
+    if (c->mem == NULL || rows * bytes == 0) {
+        for (row = 0; row < rows; row++) {
+            dpari_kern_copy(to + row * to_width, from + row * from_width, bytes, 0);
+        }
+        return DPAR_OK;
+    }
+    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
+                         DPAR_COPY);
+}
+
+/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
+static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *features,
+                                       int32_t rank, int64_t rows, const unsigned char *from,
+                                       unsigned char *to, int into)
+{
+    const int64_t bytes = dpar_type_bytes(t->type);
+    const int64_t own = dpar_split_size(features, rank) * bytes, all = features->count * bytes;
+    dpar_status st = DPAR_OK;
+    int64_t local, global, run;
+    for (local = 0; st == DPAR_OK && (global = dpar_split_global(features, rank, local, &run)) >= 0;
+         local += run) {
+        st = into ? dpari_features_run(t->comm, to + global * bytes, all, from + local * bytes, own,
+                                       rows, run * bytes)
+                  : dpari_features_run(t->comm, to + local * bytes, own, from + global * bytes, all,
+                                       rows, run * bytes);
+    }
+    return st;
+}
+
+static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
+                                        int64_t rows)
+{
+    dpar_status st = dpari_tensor_there(t, features != NULL);
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
+                                 features->parts, t->comm->size, 0);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts)
+{
+    const unsigned char *piece = (const unsigned char *)scratch;
+    dpar_status st = dpari_features_check(t, features, rows);
+    int32_t r;
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(t,
+                                (counts == NULL) + dpari_tensor_missing(in, rows, own) +
+                                    dpari_tensor_missing(out, rows, features->count) +
+                                    dpari_tensor_missing(scratch, rows, features->count),
+                                "rank #: # arrays of gathered features are NULL");
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (r = 0; r < t->comm->size; r++) {
+        counts[r] = rows * dpar_split_size(features, r);
+    }
+    st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
+    for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
+        st = dpari_features_copy(t, features, r, rows, piece, (unsigned char *)out, 1);
+        piece += counts[r] * dpar_type_bytes(t->type);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out)
+{
+    dpar_status st = dpari_features_check(t, features, rows);
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(
+            t, dpari_tensor_missing(in, rows, own) + dpari_tensor_missing(out, rows, own),
+            "rank #: # arrays of sliced features are NULL");
+    }
+    if (st == DPAR_OK) {
+        st = dpari_features_copy(t, features, t->comm->rank, rows, (const unsigned char *)in,
+                                 (unsigned char *)out, 0);
+    }
+    return st;
+}
+
+/* ---- vocabulary: embedding ------------------------------------------------------------------- */
+
+/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+                            int64_t *hi)
+{
+    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
+    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
+    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    *hi = *lo + dpari_most(0, dpari_least(each, left));
+}
+
+/* Ids of tokens as rows that this rank has of them. */
+static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
+                              dpar_mem_index *index)
+{
+    int32_t which;
+    dpari_zero(index, sizeof *index);
+    index->at = ids;
+    index->type = DPAR_I32;
+    index->windows = 2;
+    for (which = 0; which < 2; which++) {
+        int64_t lo, hi;
+        dpari_vocab_run(v, rank, which, &lo, &hi);
+        index->lo[which] = which == 0 ? rank * (v->padded / v->ranks)
+                                      : v->count + rank * (v->padded_added / v->ranks);
+        index->hi[which] = index->lo[which] + (hi - lo);
+        index->row[which] = lo;
+    }
+}
+
+/* Ids of all tokens, and the vocabulary of so many ranks. */
+static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+{
+    dpar_status st = dpari_tensor_there(t, v != NULL);
+    int64_t i;
+    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                 "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
+                                 t->comm->size, ids == NULL, 0);
+    }
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+        if (ids[i] >= v->count + v->added) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
+                                     v->count + v->added, 0);
+        }
+    }
+    return st;
+}
+
+/* For embeddings an id below 0 does not exist either. y, or its gradient. */
+static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
+                                         const int32_t *ids, const void *table, const void *y,
+                                         const void *whole)
+{
+    dpar_status st = dpari_vocab_check(t, v, ids);
+    int64_t i;
+    if (st == DPAR_OK && width < 0) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
+    }
+    for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
+        if (ids[i] < 0) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
+        }
+    }
+    return st != DPAR_OK
+               ? st
+               : dpari_tensor_given(
+                     t,
+                     dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
+                         dpari_tensor_missing(y, dpar_tensor_tokens(t, t->comm->rank), width) +
+                         (t->counts != NULL && dpari_tensor_missing(whole, t->tokens.count, width)),
+                     "rank #: # arrays of an embedding are NULL");
+}
+
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole)
+{
+    dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
+    dpar_mem_gather g;
+    if (st == DPAR_OK) {
+        dpari_zero(&g, sizeof g);
+        g.to = t->counts != NULL ? whole : y;
+        g.from = table;
+        g.rows = t->tokens.count;
+        g.bytes = g.to_step = g.from_step = width * dpar_type_bytes(t->type);
+        dpari_vocab_index(v, t->comm->rank, ids, &g.index);
+        st = dpari_do_gather(t->comm, &g);
+    }
+    if (st == DPAR_OK) {
+        dpari_tensor_count(t, width);
+        st = dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole)
+{
+    dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
+    dpar_mem_scatter s;
+    if (st == DPAR_OK && t->counts != NULL) {
+        dpari_tensor_count(t, width);
+        st = dpari_tensor_collect(t, dy, whole, NULL);
+        dy = whole;
+    }
+    if (st == DPAR_OK && !add) {
+        st = dpari_do_copy(t->comm, dtable, NULL,
+                           dpar_vocab_rows(v) * width * dpar_type_bytes(t->type));
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&s, sizeof s);
+        s.to = dtable;
+        s.from = dy;
+        s.rows = t->tokens.count;
+        s.width = width;
+        s.type = t->type;
+        dpari_vocab_index(v, t->comm->rank, ids, &s.index);
+        st = dpari_do_scatter(t->comm, &s);
+    }
+    return st;
+}
+
+/* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
+
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
+{
+    if (t == NULL || t->comm == NULL) {
+        return 0;
+    }
+    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
+}
+
+static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                       const int32_t *targets)
+{
+    dpar_status st = dpari_tensor_there(t, e != NULL);
+    st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
+    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
+                                   0);
+    }
+    return st;
+}
+
+/* What the phases of one have in common. */
+static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
+                             const int32_t *targets, dpar_mem_cross_entropy *x)
+{
+    const dpar_vocab *v = &e->vocab;
+    int32_t which;
+    dpari_zero(x, sizeof *x);
+    x->type = t->type;
+    x->tokens = t->tokens.count;
+    x->rows = dpar_vocab_rows(v);
+    for (which = 0; which < 2; which++) {
+        dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
+    }
+    dpari_vocab_index(v, t->comm->rank, targets, &x->target);
+    x->vocabulary = v->count + v->added;
+    x->ignore = e->ignore;
+    x->smoothing = e->smoothing;
+    x->z = e->z;
+    x->ranks = t->comm->size;
+}
+
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch)
+{
+    dpar_status st = dpari_entropy_check(t, e, targets);
+    unsigned char *all = (unsigned char *)scratch;
+    dpar_mem_cross_entropy x;
+    int64_t n = 0;
+    if (st == DPAR_OK) {
+        n = t->tokens.count;
+        st = dpari_tensor_given(t,
+                                dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
+                                    dpari_tensor_missing(lse, n, 1) +
+                                    dpari_tensor_missing(scratch, n, 1),
+                                "rank #: # arrays of a cross-entropy are NULL");
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    all += 3 * n * dpar_type_bytes(t->type);
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
+    x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
+    x.own = scratch;
+    x.all = all;
+    st = dpari_do_cross_entropy(t->comm, &x);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
+    }
+    x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
+    x.lse = lse;
+    x.loss = loss;
+    x.sum = sum;
+    return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
+}
+
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale)
+{
+    dpar_mem_cross_entropy x;
+    if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
+        return;
+    }
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
+    x.logits = logits;
+    x.lse = (double *)(uintptr_t)lse; /* read only */
+    x.scale = scale;
+    (void)dpari_do_cross_entropy(t->comm, &x);
+}
+
+/* ---- attention heads ------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
+{
+    if (c == NULL || h == NULL || same == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (h->ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
+    }
+    if (h->groups >= h->ranks) {
+        *same = NULL;
+        return DPAR_OK;
+    }
+    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
+}
+
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias)
+{
+    unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
+    dpar_status st = dpari_tensor_there(t, h != NULL);
+    dpar_heads_share share;
+    int64_t first;
+    if (st != DPAR_OK || same == NULL) {
+        return st;
+    }
+    share = dpar_heads_local(h, t->comm->rank);
+    if (share.copies < 2) {
+        return DPAR_OK;
+    }
+    first = share.queries * width * dpar_type_bytes(t->type);
+    rows += first * in;
+    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
+    if (st == DPAR_OK && dbias != NULL) {
+        bias += first;
+        st = dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL);
+    }
+    return st;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_t j)
+{
+    return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
+}
+
+DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
+                                         const void *x, void *y)
+{
+    const double factor = 1.0 / (1.0 - p);
+    int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            const int64_t at = i * r->columns + j;
+            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
+                                      double hi, void *y)
+{
+    int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                             double deviation, void *y)
+{
+    int64_t i, j;
+    if (!dpari_is_wide(type)) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ==== train/sequence.c ==== */
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* At most this is the lse of a query that sees no key. */
+static const double dpari_seq_nothing = -1e30;
+
+static int32_t dpari_seq_sums(int32_t type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* The layer with its defaults filled in. */
+static dpar_attention dpari_seq_filled(const dpar_attention *layer)
+{
+    dpar_attention a = *layer;
+    a.groups = a.groups != 0 ? a.groups : a.heads;
+    a.values = a.values != 0 ? a.values : a.width;
+    if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
+        a.scale = 1.0 / dpari_sqrt((double)a.width);
+    }
+    a.forward = a.forward != NULL ? a.forward : dpar_attention_block;
+    a.backward = a.backward != NULL ? a.backward : dpar_attention_block_gradient;
+    return a;
+}
+
+/* Elements of keys and values a token. */
+static int64_t dpari_seq_each(const dpar_attention *a)
+{
+    return (int64_t)a->groups * ((int64_t)a->width + a->values);
+}
+
+static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
+{
+    const dpar_attention a = dpari_seq_filled(layer);
+    dpar_packed p;
+    int64_t room;
+    dpar_status st;
+    if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "# documents: at least one", a.tokens.docs, 0, 0, 0);
+    }
+    st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.values < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
+                         a.heads, a.groups, a.width, a.values);
+    }
+    if (a.heads % a.groups != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
+                         0);
+    }
+    if (!dpari_is_float(a.type)) {
+        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
+    }
+    if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
+                         0, 0, 0);
+    }
+    if (a.way != NULL &&
+        (a.window < 1 || (a.tokens.rule != DPAR_CHUNK && a.tokens.rule != DPAR_EVEN) ||
+         dpari_seq_each(&a) > 1 << 24)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
+                         "EVEN), of # elements a token (at most 2^24)",
+                         a.window, a.tokens.rule, dpari_seq_each(&a), 0);
+    }
+    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPAR_ATTENTION_MAIL) {
+        return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
+    }
+    if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
+        !dpari_mul(room, (int64_t)a.width + a.values, &room) || !dpari_mul(room, 256, &room)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
+                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
+    }
+    return DPAR_OK;
+}
+
+/* ---- which keys queries see ------------------------------------------------------------------ */
+
+/* A walk over the blocks of the queries of one rank and the keys of another: runs of tokens of a
+ * document. */
+typedef struct dpari_seq_side {
+    int32_t rank;
+    int64_t lo, hi; /* slices: which tokens of the packed sequence */
+    int64_t base;   /* its tokens of the documents before */
+    int64_t local;  /* of this document */
+} dpari_seq_side;
+
+typedef struct dpari_seq_walk {
+    const dpar_attention *a;
+    dpari_seq_side q, k;
+    int32_t doc, open; /* open: `split` is that of doc */
+    dpar_split split;
+    int64_t q_at, k_at;    /* the block found: the first row in the ranks' arrays, */
+    int64_t query, key;    /* and where it lies in the packed sequence, */
+    int64_t queries, keys; /* and how many */
+    int64_t low, high;
+    int32_t again; /* another block of these queries was found before */
+} dpari_seq_walk;
+
+DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+{
+    dpar_split s;
+    (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
+                          NULL);
+    *lo = dpar_split_offset(&s, rank);
+    *hi = *lo + dpar_split_size(&s, rank);
+}
+
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention *a, int32_t q, int32_t k)
+{
+    dpari_zero(w, sizeof *w);
+    w->a = a;
+    w->q.rank = q;
+    w->k.rank = k;
+    if (a->way != NULL) {
+        dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
+        dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
+    }
+}
+
+/* The next run of a side; 0: no more in this document. */
+static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
+                         int64_t *first, int64_t *count)
+{
+    const int64_t *ends = w->a->tokens.ends + w->doc;
+    int64_t i;
+    if (w->a->way != NULL) {
+        *first = dpari_most(ends[0], s->lo);
+        *count = dpari_least(ends[1], s->hi) - *first;
+        *at = *first - s->lo;
+        return s->local == 0 && *count > 0;
+    }
+    i = dpar_split_global(&w->split, s->rank, s->local, count);
+    *at = s->base + s->local;
+    *first = ends[0] + i;
+    return i >= 0;
+}
+
+/* low and high of the block; 0: nothing is seen in it. */
+static int dpari_seq_band(dpari_seq_walk *w)
+{
+    const int64_t apart = w->query - w->key, window = w->a->window;
+    w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
+    w->high = w->a->causal                             ? apart
+              : window > 0 && apart < w->keys - window ? apart + window
+                                                       : w->keys;
+    w->low = dpari_most(w->low, -w->queries);
+    w->high = dpari_least(w->high, w->keys);
+    return w->low < w->keys && w->high > -w->queries;
+}
+
+/* The next block in which something is seen; 0 at the end. */
+static int dpari_seq_next(dpari_seq_walk *w)
+{
+    const dpar_packed *p = &w->a->tokens;
+    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+        if (!w->open) {
+            (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
+                                  p->ranks, 1, NULL);
+            w->open = 1;
+        }
+        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
+             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+            while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
+                w->k.local += w->keys;
+                if (dpari_seq_band(w)) {
+                    return 1;
+                }
+            }
+        }
+        w->q.base += w->q.local;
+        w->k.base += dpar_split_size(&w->split, w->k.rank);
+        w->q.local = 0;
+    }
+    return 0;
+}
+
+/* n (n + 1) / 2, or the largest number. */
+static int64_t dpari_seq_triangle(int64_t n)
+{
+    int64_t product;
+    return dpari_mul(n % 2 == 0 ? n / 2 : n, n % 2 == 0 ? n + 1 : (n + 1) / 2, &product)
+               ? product
+               : INT64_MAX;
+}
+
+/* The sum over rows 0 <= i < n of i + shift, cut to 0 .. most. */
+static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
+{
+    const int64_t begin = dpari_least(n, dpari_most(0, -shift));         /* below: 0 */
+    const int64_t end = dpari_most(begin, dpari_least(n, most - shift)); /* from here on: most */
+    int64_t flat;
+    if (!dpari_mul(n - end, most, &flat)) {
+        return INT64_MAX;
+    }
+    if (end > begin) {
+        const int64_t up = dpari_seq_triangle(end - 1 + shift);
+        const int64_t more = up - dpari_seq_triangle(dpari_most(0, begin - 1 + shift));
+        flat = up == INT64_MAX || more > INT64_MAX - flat ? INT64_MAX : flat + more;
+    }
+    return flat;
+}
+
+/* Pairs of the block that a walk is at. */
+static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
+{
+    const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
+    return all == INT64_MAX ? all : all - dpari_seq_ramp(w->queries, w->low, w->keys);
+}
+
+DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from)
+{
+    int64_t pairs = 0;
+    dpari_seq_walk w;
+    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK) {
+        return 0;
+    }
+    dpari_seq_begin(&w, layer, rank, from);
+    while (dpari_seq_next(&w)) {
+        const int64_t more = dpari_seq_pairs(&w);
+        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
+    }
+    return pairs;
+}
+
+DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+{
+    int64_t begin, end, before, behind = 0;
+    dpari_seq_slice(a, rank, &begin, &end);
+    if (begin == end) {
+        return 0;
+    }
+    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
+    if (!a->causal) {
+        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    }
+    return dpari_most(0, before) + dpari_most(0, behind);
+}
+
+/* How many tokens of a rank lie beside the slices of others, each as often as it does. */
+static int64_t dpari_seq_lent(const dpar_attention *a, int32_t rank)
+{
+    int64_t lo, hi, lent = 0;
+    int32_t i;
+    dpari_seq_slice(a, rank, &lo, &hi);
+    for (i = 0; i < a->tokens.ranks; i++) {
+        lent += i != rank ? dpari_seq_beside(a, i, lo, hi) : 0;
+    }
+    return lent;
+}
+
+DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward)
+{
+    dpar_attention a;
+    int64_t all, bytes;
+    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK || rank < 0 ||
+        rank >= layer->tokens.ranks || layer->tokens.ranks == 1) {
+        return 0;
+    }
+    a = dpari_seq_filled(layer);
+    all = a.tokens.ends[a.tokens.docs];
+    if (a.way != NULL) {
+        bytes = dpari_seq_lent(&a, rank) * dpar_type_bytes(a.type);
+        bytes += backward
+                     ? dpari_seq_beside(&a, rank, 0, all) * dpar_type_bytes(dpari_seq_sums(a.type))
+                     : 0;
+        return bytes * dpari_seq_each(&a);
+    }
+    bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
+    bytes *= dpar_type_bytes(a.type);
+    if (backward) {
+        all -= dpar_packed_size(&a.tokens, rank, NULL);
+        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
+    }
+    return bytes * dpari_seq_each(&a);
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+{
+    return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
+}
+
+static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+{
+    return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
+}
+
+static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
+{
+    double sum = 0.0;
+    int64_t i;
+    if (type == DPAR_F64) {
+        const double *x = (const double *)a, *y = (const double *)b;
+        for (i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    } else {
+        const float *x = (const float *)a, *y = (const float *)b;
+        for (i = 0; i < n; i++) {
+            sum += (double)x[i] * (double)y[i];
+        }
+    }
+    return sum;
+}
+
+/* y = keep y + scale x; x is not read where scale is 0. */
+static void dpari_seq_add(int32_t type, void *to, double keep, double scale, const void *from,
+                          int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        float *y = (float *)to;
+        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
+        for (i = 0; i < n; i++) {
+            y[i] = k * y[i] + s * x[i];
+        }
+    }
+}
+
+/* Some elements of any of the types as doubles. */
+enum { DPARI_SEQ_PART = 256 };
+static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to)
+{
+    float half[DPARI_SEQ_PART];
+    const void *x = from;
+    int64_t i;
+    if (!dpari_is_wide(type)) {
+        dpari_kern_convert(half, DPAR_F32, from, type, n);
+        x = half;
+    }
+    for (i = 0; i < n; i++) {
+        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
+    }
+}
+
+/* Sums to the layer's type. */
+static dpar_status dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from,
+                                   int64_t n)
+{
+    return n == 0 || to == from ? DPAR_OK
+                                : dpari_do_convert(p->comm, to, p->layer.type, from, p->sums, n, 0);
+}
+
+/* Zeros. */
+static dpar_status dpari_seq_clear(const dpar_attention_plan *p, void *to, int64_t bytes)
+{
+    return dpari_do_copy(p->comm, to, NULL, bytes);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
+                                 int64_t *hi)
+{
+    const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
+    *lo = begin;
+    *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
+}
+
+/* Scores of query x, head h, with keys [lo, lo + n); their maximum, or `most`. */
+static double dpari_seq_scores(const dpar_attention_call *call, const dpar_attention *a,
+                               const void *x, int64_t group, int64_t lo, int64_t n, double most,
+                               double *score)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        const int64_t at = ((lo + j) * a->groups + group) * a->width;
+        score[j] =
+            a->scale * dpari_seq_dot(a->type, x, dpari_seq_in(call->k, at, a->type), a->width);
+        most = score[j] > most ? score[j] : most;
+    }
+    return most;
+}
+
+static void dpari_seq_query(const dpar_attention_call *call, const dpar_attention *a, int64_t i,
+                            int64_t h)
+{
+    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const void *x = dpari_seq_in(call->q, row * a->width, a->type);
+    void *out = dpari_seq_at(call->out, row * a->values, a->type);
+    double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
+    int64_t lo, hi, j, n;
+    dpar_attention_row(call, i, &lo, &hi);
+    dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
+    if (lo == hi) {
+        dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
+        return;
+    }
+    for (; lo < hi; lo += n) {
+        double before = most;
+        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
+        if (sum > 0.0 && most > before) {
+            before = dpari_exp(before - most);
+            dpari_seq_add(a->type, out, before, 0.0, out, a->values);
+            sum *= before;
+        }
+        for (j = 0; j < n; j++) {
+            const double p = dpari_exp(score[j] - most);
+            const int64_t at = ((lo + j) * a->groups + group) * a->values;
+            sum += p;
+            dpari_seq_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
+        }
+    }
+    dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
+}
+
+DPAR_API void dpar_attention_block(const dpar_attention_call *call)
+{
+    const dpar_attention a = dpari_seq_filled(call->layer);
+    int64_t i, h;
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
+        for (h = 0; h < a.heads; h++) {
+            dpari_seq_query(call, &a, i, h);
+        }
+    }
+}
+
+static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
+                                     int64_t i, int64_t h)
+{
+    const int32_t t = a->type;
+    const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const void *x = dpari_seq_in(call->q, row * a->width, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    const double lse = dpari_element_get(call->lse, t, row),
+                 delta = dpari_element_get(call->delta, t, row);
+    double score[DPARI_SEQ_PART];
+    int64_t lo, hi, j, n;
+    dpar_attention_row(call, i, &lo, &hi);
+    for (; lo < hi; lo += n) {
+        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
+        for (j = 0; j < n; j++) {
+            const int64_t k = ((lo + j) * a->groups + group) * a->width;
+            const int64_t v = ((lo + j) * a->groups + group) * a->values;
+            const double p = dpari_exp(score[j] - lse);
+            const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
+            const double ds = p * (dp - delta) * a->scale;
+            dpari_seq_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
+                          dpari_seq_in(call->k, k, t), a->width);
+            dpari_seq_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
+            dpari_seq_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+        }
+    }
+}
+
+DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
+{
+    const dpar_attention a = dpari_seq_filled(call->layer);
+    int64_t i, h;
+    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
+        for (h = 0; h < a.heads; h++) {
+            dpari_seq_query_gradient(call, &a, i, h);
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
+                                          void *lse, const void *more, const void *more_lse)
+{
+    dpar_mem_attention_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = type;
+    m.rows = rows;
+    m.values = values;
+    m.out = out;
+    m.lse = lse;
+    m.more = more;
+    m.more_lse = more_lse;
+    return dpari_mem_attention_merge(NULL, &m);
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* The ring's buffers. */
+static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari_room *buffers)
+{
+    const dpar_attention *a = &p->layer;
+    const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
+    int64_t most = 0, heads;
+    dpari_room forward;
+    int32_t i;
+    p->tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    for (i = 0; i < c->size; i++) {
+        most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
+    }
+    heads = p->tokens * a->heads;
+    for (i = 0; i < 2 && c->size > 1; i++) {
+        p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
+    }
+    forward = *buffers; /* what forward needs, then in its place what backward does */
+    p->part = dpari_room_take(&forward, heads * a->values * sum, 1);
+    p->part_lse = dpari_room_take(&forward, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->out = dpari_room_take(&forward, heads * a->values * sum, 1);
+    }
+    p->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (a->type != p->sums) {
+        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    }
+    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
+        p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
+    }
+    buffers->used = dpari_most(buffers->used, forward.used);
+}
+
+/* What the plan's way does; all NULL: the ring. */
+static dpari_attention_way dpari_seq_way(const dpar_attention_plan *p)
+{
+    dpari_attention_way way;
+    dpari_zero(&way, sizeof way);
+    if (p->layer.way != NULL) {
+        p->layer.way(&way);
+    }
+    return way;
+}
+
+/* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
+ * a device buffers are too, device_bytes of them from p->device on. */
+static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, void *memory,
+                                 int64_t *bytes, dpar_why *why)
+{
+    const dpari_attention_way way = dpari_seq_way(p);
+    dpari_room behind, there;
+    dpar_status st = DPAR_OK;
+    behind.at = (unsigned char *)memory;
+    there.at = (unsigned char *)p->device;
+    behind.used = there.used = 0;
+    (void)dpari_room_take(&behind, 1, sizeof *p);
+    (void)dpari_room_take(&there, 1, 1); /* never nothing */
+    if (way.lay != NULL) {
+        st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
+    } else {
+        dpari_seq_lay_ring(p, c, c->mem != NULL ? &there : &behind);
+    }
+    p->device_bytes = there.used;
+    *bytes = behind.used;
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+                                          int64_t *bytes, dpar_why *why)
+{
+    dpar_attention_plan p;
+    int64_t need = 0;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpari_seq_check(layer, why);
+    if (st == DPAR_OK && layer->tokens.ranks != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                       layer->tokens.ranks, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = dpari_seq_filled(layer);
+        p.sums = dpari_seq_sums(layer->type);
+        st = dpari_seq_lay(&p, c, NULL, &need, why);
+    }
+    if (st == DPAR_OK) {
+        *bytes = need;
+    }
+    return st;
+}
+
+/* What all ranks must give alike. */
+static void dpari_seq_state(dpari_facts *f, const void *given)
+{
+    const dpar_attention *a = (const dpar_attention *)given;
+    int32_t i;
+    dpari_fact(f, "way", 0, a->way != NULL);
+    dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
+    for (i = 0; i <= a->tokens.docs; i++) {
+        dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
+    }
+    dpari_fact(f, "tokens.rule", 0, a->tokens.rule);
+    dpari_fact(f, "causal", 0, a->causal != 0);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "heads", 0, a->heads);
+    dpari_fact(f, "groups", 0, a->groups);
+    dpari_fact(f, "width", 0, a->width);
+    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "window", 0, a->window);
+    dpari_fact_real(f, "scale", 0, (double)a->scale);
+    dpari_fact(f, "tag", 0, a->tag);
+}
+
+/* Buffers in the memory of the communicator's device; kernels that are written for it. */
+static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
+{
+    int64_t need;
+    dpar_status st;
+    if (p->layer.forward == dpar_attention_block ||
+        p->layer.backward == dpar_attention_block_gradient) {
+        return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
+                         0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
+    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
+                         : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
+                                     p->comm->rank, p->device_bytes, 0, 0);
+}
+
+static void dpari_seq_give_back(dpar_attention_plan *p)
+{
+    if (p->device != NULL) {
+        dpar_comm_release(p->comm, p->device);
+        p->device = NULL;
+    }
+}
+
+DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_attention *layer, dpar_attention_plan **plan,
+                                         dpar_why *why)
+{
+    dpar_attention_plan *p = (dpar_attention_plan *)memory;
+    int64_t need = 0;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_attention_bytes(c, layer, &need, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = dpari_seq_filled(layer);
+        p->sums = dpari_seq_sums(layer->type);
+        p->comm = c;
+        st = dpari_seq_lay(p, c, p, &need, why);
+    }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_seq_elsewhere(p, why);
+    }
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
+    if (st == DPAR_OK && layer->way != NULL) {
+        st = dpari_seq_way(p).init(p, why);
+    }
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
+        dpari_seq_give_back(p);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
+{
+    dpar_status st = DPAR_OK;
+    if (plan != NULL) {
+        st = plan->layer.way != NULL ? dpari_seq_way(plan).close(plan) : DPAR_OK;
+        dpari_seq_give_back(plan);
+    }
+    return st;
+}
+
+/* Is all memory there that a step reads and writes? */
+static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                   int backward)
+{
+    int missing;
+    dpar_why why;
+    if (p == NULL || a == NULL) {
+        return DPAR_E_ARG;
+    }
+    missing =
+        (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) + (a->lse == NULL);
+    if (backward) {
+        missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
+                   (a->v_gradient == NULL);
+    }
+    if (p->tokens == 0 || missing == 0) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
+                    p->comm->rank, missing, p->tokens, 0);
+    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+    p->comm->why = why;
+    return DPAR_E_ARG;
+}
+
+/* ---- the ring -------------------------------------------------------------------------------- */
+
+/* Those of the rank `steps` before this one, laid end to end in memory. */
+static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t steps, void *memory,
+                                          int32_t type)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_seq_block b;
+    b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
+    b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
+    b.own = steps % p->comm->size == 0;
+    b.lo = b.hi = 0;
+    b.to_k = memory;
+    b.to_v = dpari_seq_at(memory, b.tokens * a->groups * a->width, type);
+    b.k = b.to_k;
+    b.v = b.to_v;
+    return b;
+}
+
+static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, int64_t count,
+                           int32_t type, int32_t tag)
+{
+    const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
+    dpar_call *call = &p->call[p->calls];
+    if (count > 0) {
+        dpari_zero(call, sizeof *call);
+        call->kind = in != NULL ? DPAR_SEND : DPAR_RECV;
+        call->in = in;
+        call->out = out;
+        call->count = count;
+        call->type = type;
+        call->root = (p->comm->rank + step) % size;
+        call->tag = p->layer.tag + tag;
+        p->calls++;
+        p->sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+    }
+}
+
+/* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
+static void dpari_seq_pass(dpar_attention_plan *p, const dpari_seq_block *from,
+                           const dpari_seq_block *to, int32_t type, int32_t tag)
+{
+    const int64_t k = (int64_t)p->layer.groups * p->layer.width;
+    const int64_t v = (int64_t)p->layer.groups * p->layer.values;
+    dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
+    dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
+    dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
+    dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
+}
+
+static dpar_status dpari_seq_post(dpar_attention_plan *p)
+{
+    const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
+    p->posted = p->calls;
+    p->calls = 0;
+    return st;
+}
+
+static dpar_status dpari_seq_wait(dpar_attention_plan *p)
+{
+    const dpar_status st = dpar_wait_all(p->work, p->posted);
+    p->posted = 0;
+    return st;
+}
+
+/* Messages move inside of calls: one between blocks. How they end is told by wait. */
+static void dpari_seq_push(dpar_attention_plan *p)
+{
+    int32_t i;
+    if (p->layer.way != NULL) {
+        dpari_seq_way(p).push(p);
+    }
+    for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
+    }
+}
+
+/* The kernel's arguments that both directions have. */
+static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention_arrays *x,
+                              const dpari_seq_block *b, const dpari_seq_walk *w,
+                              dpar_attention_call *call)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_zero(call, sizeof *call);
+    call->layer = a;
+    call->user = a->user;
+    call->queries = w->queries;
+    call->keys = w->keys;
+    call->query = w->query;
+    call->key = w->key;
+    call->low = w->low;
+    call->high = w->high;
+    call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
+    call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
+    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->values, a->type);
+    call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
+}
+
+/* The queries of the rank and the keys of a block. */
+static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_block *b,
+                              dpari_seq_walk *w)
+{
+    dpari_seq_begin(w, &p->layer, p->comm->rank, b->rank);
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+}
+
+/* What the last call gave, into what was there. */
+static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
+{
+    dpar_mem_attention_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = p->sums;
+    m.rows = rows;
+    m.values = p->layer.values;
+    m.out = out;
+    m.lse = lse;
+    m.more = p->part;
+    m.more_lse = p->part_lse;
+    return dpari_do_attention_merge(p->comm, &m);
+}
+
+DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b)
+{
+    const dpar_attention *a = &p->layer;
+    void *sums = a->type == p->sums ? x->out : p->out;
+    dpar_status st = DPAR_OK;
+    dpari_seq_walk w;
+    dpar_attention_call call;
+    dpari_seq_walk_of(p, b, &w);
+    while (st == DPAR_OK && dpari_seq_next(&w)) {
+        const int first = b->own && !w.again;
+        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->values, p->sums), *lse;
+        w.again = 1;
+        dpari_seq_call_of(p, x, b, &w, &call);
+        lse = call.lse;
+        call.out = first ? out : p->part;
+        call.lse = first ? lse : p->part_lse;
+        p->pairs += dpari_seq_pairs(&w);
+        a->forward(&call);
+        if (!first) {
+            st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
+        }
+        dpari_seq_push(p);
+    }
+    return st;
+}
+
+static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attention_arrays *a)
+{
+    dpar_status st = DPAR_OK, ended;
+    dpari_seq_block here, next;
+    int32_t t;
+    here = dpari_seq_block_in(plan, 0, NULL, plan->layer.type);
+    here.k = a->k;
+    here.v = a->v;
+    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->layer.type);
+        if (t + 1 < plan->comm->size) {
+            dpari_seq_pass(plan, &here, &next, plan->layer.type, 0);
+        }
+        st = dpari_seq_post(plan);
+        if (st == DPAR_OK) {
+            st = dpari_seq_attend(plan, a, &here);
+        }
+        ended = dpari_seq_wait(plan);
+        st = st == DPAR_OK ? ended : st;
+        here = next;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
+                                            const dpar_attention_arrays *a)
+{
+    dpar_status st = dpari_seq_given(plan, a, 0);
+    if (st == DPAR_OK) {
+        st = plan->layer.way != NULL ? dpari_seq_way(plan).forward(plan, a)
+                                     : dpari_seq_ring(plan, a);
+    }
+    if (st == DPAR_OK && plan->layer.type != plan->sums) {
+        st = dpari_seq_round(plan, a->out, plan->out,
+                             plan->tokens * plan->layer.heads * plan->layer.values);
+    }
+    return st;
+}
+
+/* ---- and back -------------------------------------------------------------------------------- */
+
+static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
+    double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
+    int64_t i, j, n;
+    for (i = 0; i < rows; i++) {
+        double sum = 0.0;
+        for (j = 0; j < values; j += n) {
+            const int64_t at = i * values + j;
+            n = dpari_least(DPARI_SEQ_PART, values - j);
+            dpari_seq_read(p->layer.type, dpari_seq_in(a->out, at, p->layer.type), n, x);
+            dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
+            sum += dpari_seq_dot(DPAR_F64, x, y, n);
+        }
+        dpari_element_put(p->delta, p->sums, i, sum);
+    }
+}
+
+DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpar_mem_dot d;
+    if (p->comm->mem == NULL) {
+        dpari_seq_delta_here(p, a);
+        return DPAR_OK;
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = p->delta;
+    d.a = a->out;
+    d.b = a->out_gradient;
+    d.rows = p->tokens * p->layer.heads;
+    d.k = 1;
+    d.width = p->layer.values;
+    d.to_type = p->sums;
+    d.type = p->layer.type;
+    return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
+}
+
+DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+{
+    const dpar_attention *a = &p->layer;
+    dpari_seq_walk w;
+    dpar_attention_call call;
+    dpari_seq_walk_of(p, b, &w);
+    while (dpari_seq_next(&w)) {
+        const int64_t q = w.q_at * a->heads;
+        dpari_seq_call_of(p, x, b, &w, &call);
+        call.out = dpari_seq_at(x->out, q * a->values, a->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->values, a->type);
+        call.delta = dpari_seq_in(p->delta, q, p->sums);
+        call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
+        call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
+        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->values, p->sums);
+        a->backward(&call);
+        dpari_seq_push(p);
+    }
+}
+
+/* sum += more, all of a block's gradients. */
+static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
+                                    const dpari_seq_block *more)
+{
+    const int64_t count = sum->tokens * dpari_seq_each(&p->layer);
+    void *out[1];
+    const void *in[2];
+    if (p->comm->mem != NULL) {
+        return dpari_do_convert(p->comm, sum->to_k, p->sums, more->k, p->sums, count, 1);
+    }
+    out[0] = sum->to_k;
+    in[0] = sum->k;
+    in[1] = more->k;
+    dpari_kern_reduce(out, 1, in, 2, count, p->sums, DPAR_SUM, 0);
+    return DPAR_OK;
+}
+
+/* What this rank's queries give to its own keys and values: it stays here. */
+static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+{
+    return dpari_seq_block_in(p, 0,
+                              p->gradients[p->comm->size > 2    ? 3
+                                           : p->comm->size == 2 ? 2
+                                                                : 0],
+                              p->sums);
+}
+
+/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
+ * go on too, and those of this step's come, to which this rank's are added. */
+static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                       int32_t t, dpari_seq_block *here, void *dq)
+{
+    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->layer.type);
+    const dpari_seq_block gone =
+        dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
+    const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
+    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
+                                 : t == 1 ? sum
+                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    dpar_status st, ended;
+    if (t + 1 < p->comm->size) {
+        dpari_seq_pass(p, here, &next, p->layer.type, 0);
+    }
+    if (t > 1) {
+        dpari_seq_pass(p, &gone, &sum, p->sums, 2);
+    }
+    st = dpari_seq_post(p);
+    if (st == DPAR_OK) {
+        st = dpari_seq_clear(p, mine.to_k,
+                             mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums));
+        dpari_seq_attend_back(p, a, here, &mine, dq);
+    }
+    ended = dpari_seq_wait(p);
+    st = st == DPAR_OK ? ended : st;
+    if (st == DPAR_OK && t > 1) {
+        st = dpari_seq_gather(p, &sum, &mine);
+    }
+    *here = next;
+    return st;
+}
+
+/* The ring's way back. *home: the gradients of this rank's keys and values. */
+static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+                                       void *dq, dpari_seq_block *home)
+{
+    const int32_t size = p->comm->size;
+    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->layer.type);
+    dpar_status st = dpari_seq_delta(p, a), ended;
+    int32_t t;
+    here.k = a->k;
+    here.v = a->v;
+    for (t = 0; t < size && st == DPAR_OK; t++) {
+        st = dpari_seq_step_back(p, a, t, &here, dq);
+    }
+    *home = dpari_seq_home(p);
+    if (st == DPAR_OK && size > 1) {
+        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
+        const dpari_seq_block last =
+            dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
+        dpari_seq_pass(p, &last, &come, p->sums, 2);
+        st = dpari_seq_post(p);
+        ended = dpari_seq_wait(p);
+        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = dpari_seq_gather(p, home, &come);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
+                                             const dpar_attention_arrays *a)
+{
+    dpar_status st = dpari_seq_given(plan, a, 1);
+    const dpar_attention *layer;
+    dpari_seq_block home;
+    int64_t queries, keys;
+    void *dq;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    layer = &plan->layer;
+    queries = plan->tokens * layer->heads * layer->width;
+    dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
+    st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
+    if (st == DPAR_OK) {
+        st = layer->way != NULL ? dpari_seq_way(plan).backward(plan, a, dq, &home)
+                                : dpari_seq_ring_back(plan, a, dq, &home);
+    }
+    keys = plan->tokens * layer->groups;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->q_gradient, dq, queries);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
+    }
+    return st == DPAR_OK ? dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values) : st;
+}
+
+/* ---- Ulysses --------------------------------------------------------------------------------- */
+
+/* Heads of a rank; *first may be NULL. */
+static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
+{
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
+    if (first != NULL) {
+        *first = u->of_groups ? share.group : share.query;
+    }
+    return u->of_groups ? share.groups : share.queries;
+}
+
+static int32_t dpari_ulysses_all(const dpar_ulysses *u)
+{
+    return u->of_groups ? u->heads.groups : u->heads.queries;
+}
+
+/* Do the parts follow one another in the order of the ranks, each in one piece? */
+static int dpari_ulysses_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+/* Heads that ranks hold, copies each. */
+static int64_t dpari_ulysses_held(const dpar_ulysses *u)
+{
+    int64_t held = 0;
+    int32_t i;
+    for (i = 0; i < u->tokens.parts; i++) {
+        held += dpari_ulysses_heads(u, i, NULL);
+    }
+    return held;
+}
+
+static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
+{
+    const dpar_heads *h = &u->heads;
+    dpar_heads heads;
+    int64_t room;
+    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (u->tokens.parts < 1 || u->tokens.count < 0 || u->tokens.parts != h->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
+                         u->tokens.count, u->tokens.parts, h->ranks, 0);
+    }
+    if (u->width < 1 || !dpari_is_float(u->type)) {
+        return dpari_say_type(why, "width # of type @: at least 1; f64, f32, bf16 or f16", u->type,
+                              u->width, 0, 0, 0);
+    }
+    if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
+        !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
+                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward)
+{
+    int64_t tokens, mine, each;
+    if (layer == NULL || dpari_ulysses_check(layer, NULL) != DPAR_OK || rank < 0 ||
+        rank >= layer->tokens.parts) {
+        return 0;
+    }
+    tokens = dpar_split_size(&layer->tokens, rank);
+    mine = dpari_ulysses_heads(layer, rank, NULL);
+    each = layer->width * dpar_type_bytes(layer->type);
+    return each * (backward ? mine * (layer->tokens.count - tokens)
+                            : tokens * (dpari_ulysses_held(layer) - mine));
+}
+
+/* What holds elements, from `used` on. */
+static void dpari_ulysses_buffers(dpar_ulysses_plan *p, unsigned char *memory, int64_t *used)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t each = u->width * dpar_type_bytes(u->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, p->tokens * dpari_ulysses_held(u) * each, 1);
+    if (!dpari_ulysses_in_order(&u->tokens)) {
+        p->ordered = dpari_room_take(&room, p->whole * p->mine * each, 1);
+    }
+    *used = room.used;
+}
+
+/* As dpari_seq_lay. buffers: bytes of them where a device has them. */
+static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *buffers)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t counts = 8 * (int64_t)c->size;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->whole = u->tokens.count;
+    p->heads = dpari_ulysses_all(u);
+    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->send = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->send_at = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->receive = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->receive_at = (int64_t *)dpari_room_take(&used, counts, 1);
+    p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
+    p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
+    if (c->mem != NULL) { /* what follows lies there */
+        *buffers = 0;
+        dpari_ulysses_buffers(p, (unsigned char *)p->device, buffers);
+        return used.used;
+    }
+    *buffers = used.used;
+    dpari_ulysses_buffers(p, memory, buffers);
+    return *buffers;
+}
+
+DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
+                                        int64_t *bytes, dpar_why *why)
+{
+    dpar_ulysses_plan p;
+    int64_t buffers;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpari_ulysses_check(layer, why);
+    if (st == DPAR_OK && layer->tokens.parts != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                       layer->tokens.parts, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = *layer;
+        *bytes = dpari_ulysses_lay(&p, c, NULL, &buffers);
+    }
+    return st;
+}
+
+/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
+{
+    const dpar_ulysses *u = &p->layer;
+    dpar_split held;
+    int32_t i;
+    dpar_status st;
+    p->cuts[0] = 0;
+    for (i = 0; i < u->tokens.parts; i++) {
+        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
+    }
+    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                              p->send_at, p->receive, p->receive_at, why)
+                       : st;
+    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    p->receive[p->comm->rank] = 0;
+    return st;
+}
+
+static void dpari_ulysses_state(dpari_facts *f, const void *given)
+{
+    const dpar_ulysses *u = (const dpar_ulysses *)given;
+    int32_t i;
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
+    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
+    dpari_fact(f, "tokens.block", 0, u->tokens.block);
+    for (i = 0; i < u->tokens.parts; i++) {
+        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
+    }
+    dpari_fact(f, "heads.queries", 0, u->heads.queries);
+    dpari_fact(f, "heads.groups", 0, u->heads.groups);
+    dpari_fact(f, "heads.rule", 0, u->heads.rule);
+    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(f, "width", 0, u->width);
+    dpari_fact_type(f, "type", 0, u->type);
+}
+
+DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
+    int64_t need = 0, buffers = 0;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_ulysses_bytes(c, layer, &need, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = *layer;
+        p->comm = c;
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
+        st = dpari_ulysses_count(p, why);
+    }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpar_comm_alloc(c, buffers, &p->device);
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
+    }
+    if (st == DPAR_OK) {
+        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
+    }
+    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (buffers > 0) {
+        dpar_ulysses_close(p);
+    }
+    return st;
+}
+
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan)
+{
+    if (plan != NULL && plan->device != NULL) {
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+}
+
+static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int out)
+{
+    dpar_why why;
+    if (p == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (in && out) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why,
+                    "rank #: in or out of an exchange of # tokens and # heads is "
+                    "NULL",
+                    p->comm->rank, p->whole, p->heads, 0);
+    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+    p->comm->why = why;
+    return DPAR_E_ARG;
+}
+
+/* Rows of `bytes`, so far apart. */
+static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
+                               int64_t bytes, int64_t rows, int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < rows && bytes > 0; i++) {
+        const unsigned char *next = i + 1 < rows ? f + from_step : f;
+        dpari_kern_row(t, f, next, bytes, stream);
+        t += i + 1 < rows ? to_step : 0;
+        f = next;
+    }
+}
+
+/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
+ * the order of all (whole), or among those of the rank; -1: no more. */
+static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64_t local, int whole,
+                                 int64_t *run)
+{
+    if (whole) {
+        return dpar_split_global(&p->layer.tokens, rank, local, run);
+    }
+    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    return *run > 0 ? local : -1;
+}
+
+/* All tokens between their own order and that of the ranks. */
+static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from,
+                                       int back)
+{
+    const int64_t row = p->mine * p->layer.width;
+    int64_t at = 0, local, i, run;
+    dpar_status st = DPAR_OK;
+    int32_t rank;
+    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
+        for (local = 0;
+             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
+             local += run, at += run) {
+            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
+                               run * row * dpar_type_bytes(p->layer.type));
+        }
+    }
+    return st;
+}
+
+/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
+{
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    dpar_status st = DPAR_OK;
+    int32_t rank, first;
+    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+        const int own = rank == p->comm->rank;
+        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
+                                   p->layer.type);
+        const void *from = dpari_seq_in(in, first * width, p->layer.type);
+        if (p->comm->mem != NULL) {
+            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
+                               p->tokens, p->layer.type, DPAR_COPY);
+        } else {
+            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
+                               0);
+        }
+    }
+    return st;
+}
+
+/* Own heads of all tokens where the ranks have them. */
+static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *peers, void *out)
+{
+    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
+    const int64_t row = p->mine * width, wide = p->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    int64_t local, i, run;
+    int32_t k;
+    for (k = 0; k < p->comm->size && row > 0; k++) {
+        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+        const void *in = dpari_peers_at(peers, rank, 0);
+        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
+                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
+                               wide * bytes, row * bytes, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The arrays of all ranks that are read; direct: they can be. */
+static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int64_t elements,
+                                      int backward, dpari_peers *peers)
+{
+    dpari_peers_array a;
+    a.at = in;
+    a.bytes = elements * dpar_type_bytes(p->layer.type);
+    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+}
+
+/* They have been. counts: elements of this rank for each. */
+static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_peers *peers,
+                                       const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t i;
+    for (i = 0; i < p->comm->size; i++) {
+        n += counts[i]; /* its own is 0 */
+    }
+    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
+}
+
+DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
+{
+    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
+                                         plan == NULL || plan->mine == 0 || out != NULL);
+    dpari_peers peers;
+    void *to;
+    if (st == DPAR_OK) {
+        st =
+            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        dpari_ulysses_take(plan, &peers, out);
+        return dpari_ulysses_close(plan, &peers, plan->send);
+    }
+    to = plan->ordered != NULL ? plan->ordered : out;
+    st = dpari_ulysses_cut(plan, in, to);
+    if (st == DPAR_OK) {
+        st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to,
+                               plan->receive, plan->receive_at, plan->layer.type, NULL);
+    }
+    return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
+}
+
+/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
+ * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
+ * rows lie there one after the other. */
+static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t local, int64_t at,
+                                int64_t run, void *out)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t step = u->width * dpar_type_bytes(u->type);
+    const void **row = p->piece + p->comm->size;
+    int32_t rank, first, n = 0;
+    int64_t i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
+            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
+        }
+    }
+    for (i = 0; i < run; i++) {
+        void *to[1];
+        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
+        for (rank = 0; rank < n && i + 1 < run; rank++) {
+            row[rank] = (const unsigned char *)row[rank] + step;
+        }
+    }
+}
+
+/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
+ * of all tokens (whole), or of this rank's. */
+static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out, int32_t stream)
+{
+    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    int64_t local, i, run;
+    int32_t k, first;
+    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+        if (p->cuts[size] > p->heads) { /* copies */
+            for (k = 0; k < p->heads; k++) {
+                dpari_ulysses_unite(p, k, local, i, run, out);
+            }
+            continue;
+        }
+        for (k = 0; k < size; k++) {
+            const int32_t rank = (me + k) % size;
+            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
+                               p->heads * each,
+                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
+                               heads * each, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
+ * the first one's, among what came. */
+static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t rank, int32_t n)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t count = p->tokens * u->width;
+    const int32_t me = p->comm->rank;
+    dpar_status st = DPAR_OK;
+    dpar_mem_reduce r;
+    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
+                           count * dpar_type_bytes(u->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.from = r.to;
+    r.count = r.stride = count;
+    r.parts = n;
+    r.to_type = r.from_type = u->type;
+    r.sums = dpari_seq_sums(u->type);
+    r.op = DPAR_SUM;
+    r.scale = 1.0;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+}
+
+/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *out)
+{
+    const dpar_ulysses *u = &p->layer;
+    dpar_status st = DPAR_OK;
+    int32_t rank, first, next, n;
+    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+        const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
+        const void *from = p->piece[rank];
+        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+            if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
+                break;
+            }
+        }
+        if (n > 1) {
+            st = dpari_ulysses_add_there(p, rank, n);
+            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+        }
+        if (st == DPAR_OK) {
+            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
+                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
+                               DPAR_COPY);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
+{
+    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
+                                         plan == NULL || plan->tokens == 0 || out != NULL);
+    dpari_peers peers;
+    int32_t i, stream;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_open(plan, in, plan->whole * plan->mine * plan->layer.width, 1, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        for (i = 0; i < plan->comm->size; i++) {
+            plan->piece[i] = dpari_peers_at(&peers, i, 0);
+        }
+        stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
+                                                dpar_type_bytes(plan->layer.type));
+        dpari_ulysses_join(plan, 1, out, stream);
+        return dpari_ulysses_close(plan, &peers, plan->receive);
+    }
+    if (plan->ordered != NULL) {
+        st = dpari_ulysses_order(plan, plan->ordered, in, 1);
+        in = plan->ordered;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
+                           plan->send, plan->send_at, plan->layer.type, NULL);
+    if (st == DPAR_OK) {
+        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
+            const int own = i == plan->comm->rank;
+            plan->piece[i] =
+                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
+                             plan->layer.type);
+        }
+        if (plan->comm->mem != NULL) {
+            return dpari_ulysses_join_there(plan, out);
+        }
+        dpari_ulysses_join(plan, 0, out, 0);
+    }
+    return st;
+}
+
+/* ==== train/expert.c ==== */
+
+/* ---- the gate -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
+{
+    if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "a gate that chooses # of # experts",
+                         g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
+    }
+    if (g->score < DPAR_GATE_SOFTMAX || g->score > DPAR_GATE_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
+                         g->score, 0, 0, 0);
+    }
+    if (!dpari_is_wide(g->type)) {
+        return dpari_say_type(why, "a gate of type @: f64 or f32", g->type, 0, 0, 0, 0);
+    }
+    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
+                         0);
+    }
+    if (!given) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a gate is NULL", tokens, 0, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+/* Scores of one token; their sum. */
+static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t token, double *s)
+{
+    const int64_t at = token * g->experts;
+    double most, sum = 0.0;
+    int32_t e;
+    for (e = 0; e < g->experts; e++) {
+        s[e] = dpari_element_get(logits, g->type, at + e);
+    }
+    most = s[0];
+    for (e = 1; e < g->experts; e++) {
+        most = s[e] > most ? s[e] : most;
+    }
+    for (e = 0; e < g->experts; e++) {
+        if (g->score == DPAR_GATE_SOFTMAX) {
+            s[e] = dpari_exp(s[e] - most);
+        } else if (g->score == DPAR_GATE_SIGMOID) {
+            s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
+        }
+        sum += s[e];
+    }
+    if (g->score != DPAR_GATE_SOFTMAX) {
+        return sum;
+    }
+    for (e = 0; e < g->experts; e++) {
+        s[e] /= sum;
+    }
+    return 1.0;
+}
+
+/* Does score a go before an earlier b? NaN goes last. */
+static int dpari_gate_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
+/* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
+static void dpari_gate_choose(const dpar_gate *g, const double *by, int32_t *chosen)
+{
+    int32_t e, n = 0, at;
+    for (e = 0; e < g->experts; e++) {
+        if (n == g->choices && !dpari_gate_higher(by[e], by[chosen[n - 1]])) {
+            continue;
+        }
+        at = n < g->choices ? n++ : n - 1;
+        for (; at > 0 && dpari_gate_higher(by[e], by[chosen[at - 1]]); at--) {
+            chosen[at] = chosen[at - 1];
+        }
+        chosen[at] = e;
+    }
+}
+
+static double dpari_gate_scale(const dpar_gate *g)
+{
+    return g->scale != 0.0 ? g->scale : 1.0;
+}
+
+/* What the scores of a token's choices are divided by. */
+static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t *chosen)
+{
+    double sum = 1e-20;
+    int32_t j;
+    if (!g->normalise) {
+        return 1.0;
+    }
+    for (j = 0; j < g->choices; j++) {
+        sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
+    }
+    return sum;
+}
+
+DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                       int32_t *chosen, void *weight, double *scratch,
+                                       dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && weight != NULL);
+    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        int32_t *mine = chosen + t * g->choices;
+        double norm, *biased = scratch + g->experts;
+        (void)dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+        }
+        dpari_gate_choose(g, biased, mine);
+        norm = dpari_gate_norm(g, scratch, mine);
+        for (j = 0; j < g->choices; j++) {
+            dpari_element_put(weight, g->type, t * g->choices + j,
+                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
+        }
+    }
+    return st;
+}
+
+/* An expert that does not exist: E_ARG. */
+static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
+                                     dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < tokens * g->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
+                             chosen[i], g->experts, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Adds up how often experts are chosen, their shares of scores, tokens. */
+static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
+                           const int32_t *chosen, double *sums, double *scratch)
+{
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; t < tokens; t++) {
+        const int32_t *mine = chosen + t * g->choices;
+        double sum;
+        for (j = 0; j < g->choices; j++) {
+            if (mine[j] >= 0) {
+                sums[mine[j]] += 1.0;
+            }
+        }
+        if (mine[0] < 0) {
+            continue;
+        }
+        sum = dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
+        }
+        sums[2 * (int64_t)g->experts] += 1.0;
+    }
+}
+
+/* What follows from the sums of all ranks. */
+static void dpari_gate_loads(const dpar_gate *g, double *sums, dpar_gate_load *load)
+{
+    const double tokens = sums[2 * (int64_t)g->experts];
+    double all = 0.0, most = 0.0, dot = 0.0;
+    int32_t e;
+    load->chosen = sums;
+    load->score = sums + g->experts;
+    load->tokens = (int64_t)tokens;
+    load->idle = 0;
+    for (e = 0; e < g->experts; e++) {
+        load->score[e] /= tokens > 0.0 ? tokens : 1.0;
+        load->idle += !(sums[e] > 0.0);
+        all += sums[e];
+        most = dpari_mostf(most, sums[e]);
+        dot += sums[e] * load->score[e];
+    }
+    load->most = all > 0.0 ? most * g->experts / all : 0.0;
+    load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
+}
+
+/* Ends the communicator with a sentence, so that the other ranks hear it. */
+static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+{
+    dpar_why text;
+    (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
+                         0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, text.text);
+    c->why = text;
+    if (why != NULL) {
+        *why = text;
+    }
+    return DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
+                                       const void *logits, const int32_t *chosen, double *sums,
+                                       dpar_gate_load *load, double *scratch)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL);
+    int64_t n = 0;
+    dpar_why said;
+    dpar_status st = dpari_gate_check(
+        g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
+    if (st == DPAR_OK) {
+        st = dpari_gate_chosen(g, tokens, chosen, &said);
+    }
+    if (st == DPAR_OK) {
+        n = 2 * (int64_t)g->experts + 1;
+        dpari_zero(sums, (size_t)n * sizeof *sums);
+        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
+    } else {
+        return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
+    }
+    if (c != NULL) {
+        st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
+    }
+    if (st == DPAR_OK) {
+        dpari_gate_loads(g, sums, load);
+    }
+    return st;
+}
+
+/* Gradients of one token's scores, into d. */
+static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *chosen,
+                            const void *dweight, const dpar_gate_load *load, double sum,
+                            const double *s, double *d)
+{
+    const double norm = dpari_gate_norm(g, s, chosen), by = dpari_gate_scale(g) / norm;
+    double mean = 0.0;
+    int32_t e, j;
+    for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            mean +=
+                dpari_element_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+        }
+    }
+    for (j = 0; dweight != NULL && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            d[chosen[j]] +=
+                by * (dpari_element_get(dweight, g->type, token * g->choices + j) - mean);
+        }
+    }
+    if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
+        const double all = (double)load->tokens;
+        const double a = g->balance * g->experts / (g->choices * all * all);
+        mean = 0.0;
+        for (e = 0; e < g->experts; e++) {
+            mean += a * load->chosen[e] * (s[e] / sum);
+        }
+        for (e = 0; e < g->experts; e++) {
+            d[e] += (a * load->chosen[e] - mean) / sum;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                        const int32_t *chosen, const void *dweight,
+                                        const dpar_gate_load *load, void *dlogits, double *scratch,
+                                        dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
+    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e;
+    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        double *d = scratch + g->experts, mean = 0.0;
+        const double sum = dpari_gate_scores(g, logits, t, scratch);
+        dpari_zero(d, (size_t)g->experts * sizeof *d);
+        dpari_gate_back(g, t, chosen + t * g->choices, dweight, load, sum, scratch, d);
+        for (e = 0; g->score == DPAR_GATE_SOFTMAX && e < g->experts; e++) {
+            mean += d[e] * scratch[e];
+        }
+        for (e = 0; e < g->experts; e++) {
+            const double s = scratch[e];
+            const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
+                                 : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
+                                                                 : 1.0;
+            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+        }
+    }
+    return st;
+}
+
+DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias)
+{
+    double all = 0.0;
+    int32_t e;
+    for (e = 0; e < experts; e++) {
+        all += chosen[e];
+    }
+    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
+        const double load = chosen[e] * experts;
+        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
+    }
+}
+
+/* ---- layers and their memory ----------------------------------------------------------------- */
+
+enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
+
+/* The capacity's factor in millionths; 0: out of its domain. */
+static int64_t dpari_expert_factor(const dpar_experts *l)
+{
+    return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
+}
+
+DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens)
+{
+    int64_t n;
+    if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+        layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
+        !dpari_mul(n, dpari_expert_factor(layer), &n)) {
+        return INT64_MAX;
+    }
+    return dpari_ceil_div(n, 1000000 * layer->experts.count);
+}
+
+static int dpari_expert_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
+{
+    const dpar_split *s = &l->experts;
+    int64_t n, m;
+    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_expert_in_order(s) ||
+        l->choices < 1 || l->choices > s->count) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
+                         l->choices, s->count, s->parts, s->rule);
+    }
+    if (l->drop < DPAR_DROP_NONE || l->drop > DPAR_DROP_LIGHT_OWN) {
+        return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
+                         0);
+    }
+    if (l->drop != DPAR_DROP_NONE && dpari_expert_factor(l) < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
+                         s->count, 0, 0, 0);
+    }
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+        return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
+                              l->type, l->tokens, l->rows, l->width, 0);
+    }
+    if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
+        !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
+        !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
+        !dpari_mul(n, 64, &n)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
+                         l->tokens, l->choices, s->count, l->width);
+    }
+    return DPAR_OK;
+}
+
+/* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
+static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
+{
+    const int64_t all = l->experts.parts * l->tokens;
+    const int64_t come = all * dpari_least(l->choices, own);
+    int64_t c, ranks;
+    if (l->drop == DPAR_DROP_NONE) {
+        return l->rows > 0 ? dpari_least(l->rows, come) : come;
+    }
+    c = dpar_experts_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
+    ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
+    return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
+}
+
+static int32_t dpari_expert_weights(const dpar_experts *l)
+{
+    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* What holds rows, from `used` on; with them what a device reads of a routing. */
+static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *used)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t most = l->tokens * l->choices;
+    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, most, row);
+    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    if (c->mem != NULL) {
+        p->place = (int32_t *)dpari_room_take(&room, most, 4);
+        p->token = (int32_t *)dpari_room_take(&room, most, 4);
+        p->choice = (int32_t *)dpari_room_take(&room, most, 4);
+        p->weight = dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(l)));
+    }
+    *used = room.used;
+}
+
+/* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
+static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t ranks = c->size, experts = l->experts.count;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->own = (int32_t)dpar_split_size(&l->experts, c->rank);
+    p->first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->most = dpari_expert_most(l, p->own);
+    p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
+    p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->own), 4);
+    p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
+    p->order = (int32_t *)dpari_room_take(
+        &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
+    p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
+    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
+    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
+    if (c->mem != NULL) { /* rows lie there */
+        p->span = (dpar_mem_span *)dpari_room_take(
+            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+        p->device_bytes = 0;
+        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+    } else {
+        dpari_expert_buffers(p, c, memory, &used.used);
+    }
+    return used.used;
+}
+
+/* The same of a routing. Others read the first four arrays at the same places of theirs. */
+static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
+                                        dpar_experts_routing *r, unsigned char *memory)
+{
+    const int64_t most = p->layer.tokens * p->layer.choices;
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *r);
+    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->place = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
+    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    return used.used;
+}
+
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+                                        int64_t *bytes, int64_t *each, dpar_why *why)
+{
+    dpar_experts_plan p;
+    dpar_experts_routing r;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_expert_check(layer, why);
+    if (st == DPAR_OK && layer->experts.parts != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
+                       layer->experts.parts, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = *layer;
+        *bytes = dpari_expert_lay(&p, c, NULL);
+        *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    }
+    return st;
+}
+
+static void dpari_expert_state(dpari_facts *f, const void *given)
+{
+    const dpar_experts *l = (const dpar_experts *)given;
+    int32_t i;
+    dpari_fact(f, "experts.count", 0, l->experts.count);
+    for (i = 0; i < l->experts.parts; i++) {
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
+    }
+    dpari_fact(f, "choices", 0, l->choices);
+    dpari_fact(f, "drop", 0, l->drop);
+    dpari_fact_type(f, "type", 0, l->type);
+    dpari_fact(f, "factor in millionths", 0,
+               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "width", 0, l->width);
+}
+
+/* Memory of the communicator's device, whose table has what is needed. */
+static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+{
+    dpar_comm *c = p->comm;
+    const dpar_mem *m = c->mem;
+    const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
+    dpar_status st;
+    if (m->wait == NULL || m->span == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem", 0, 0, 0,
+                         0);
+    }
+    if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "experts need gather, combine and dot of comm->mem->layers", 0, 0, 0, 0);
+    }
+    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+    }
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+{
+    dpar_status st = DPAR_OK;
+    if (plan != NULL && plan->device != NULL) {
+        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    int64_t need = 0, each = 0;
+    int32_t i, taken = 0;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_experts_bytes(c, layer, &need, &each, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = *layer;
+        p->comm = c;
+        p->each = each;
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
+        (void)dpari_expert_lay(p, c, (unsigned char *)memory);
+        for (i = 0; i < c->size; i++) {
+            p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
+            p->heard[i] = 1 + (int64_t)p->slots * p->own;
+        }
+        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+        taken = p->device != NULL;
+    }
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    if (st == DPAR_OK) {
+        *plan = p;
+    } else if (taken) {
+        (void)dpar_experts_close(p);
+    }
+    return st;
+}
+
+/* ---- which choices are kept ------------------------------------------------------------------ */
+
+static int64_t dpari_expert_choices(const dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    return r->tokens * p->layer.choices;
+}
+
+/* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
+static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int32_t *chosen)
+{
+    const int32_t k = l->choices;
+    int64_t t;
+    int32_t j, i;
+    for (t = 0; t < tokens; t++) {
+        for (j = 0; j < k; j++) {
+            const int32_t e = chosen[t * k + j];
+            if (e < -1 || e >= l->experts.count) {
+                return t;
+            }
+            for (i = 0; i < j && e >= 0; i++) {
+                if (chosen[t * k + i] == e) {
+                    return t;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *memory, int64_t bytes,
+                                      int64_t tokens, const int32_t *chosen, const void *weight,
+                                      dpar_why *why)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t odd;
+    if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
+                         memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (tokens < 0 || tokens > l->tokens) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
+                         l->tokens, 0, 0);
+    }
+    if (tokens > 0 && (chosen == NULL || (l->drop == DPAR_DROP_LIGHT_OWN && weight == NULL))) {
+        return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
+                         0);
+    }
+    odd = dpari_expert_odd(l, tokens, chosen);
+    return odd < 0 ? DPAR_OK
+                   : dpari_say(DPAR_E_ARG, why,
+                               "token # chose an expert twice, or one that is not 0 .. #", odd,
+                               l->experts.count - 1, 0, 0);
+}
+
+/* Counts kept choices in tally[slot][expert]. */
+static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen)
+{
+    const int64_t experts = p->layer.experts.count, n = dpari_expert_choices(p, r);
+    int64_t i;
+    dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->tally[i % p->layer.choices % p->slots * experts + chosen[i]]++;
+        }
+    }
+}
+
+/* Does choice a stay rather than b, by weight? */
+static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
+{
+    const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
+    return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
+}
+
+/* Lets a[at] sink to its place in a heap whose first stays last of all. */
+static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
+{
+    int64_t below;
+    while ((below = 2 * at + 1) < n) {
+        const int32_t moved = a[at];
+        if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
+            below++;
+        }
+        if (!dpari_expert_heavier(weight, type, moved, a[below])) {
+            return;
+        }
+        a[at] = a[below];
+        a[below] = moved;
+        at = below;
+    }
+}
+
+/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen, const void *weight, int64_t capacity)
+{
+    const int64_t n = dpari_expert_choices(p, r), experts = p->layer.experts.count;
+    const int32_t type = dpari_expert_weights(&p->layer);
+    int64_t i, e, at = 0, left;
+    for (e = 0; e < experts; e++) {
+        p->fill[e] = at;
+        at += p->tally[e];
+    }
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->order[p->fill[chosen[i]]++] = (int32_t)i;
+        }
+    }
+    for (e = 0; e < experts; e++) {
+        int32_t *a = p->order + (p->fill[e] - p->tally[e]);
+        left = p->tally[e];
+        for (i = left > capacity ? left / 2 : 0; i > 0; i--) {
+            dpari_expert_sink(a, i - 1, left, weight, type);
+        }
+        for (; left > capacity; left--) {
+            r->place[a[0]] = -1;
+            a[0] = a[left - 1];
+            dpari_expert_sink(a, 0, left - 1, weight, type);
+        }
+    }
+}
+
+/* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
+static void dpari_expert_late(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const int32_t *chosen, int32_t *room)
+{
+    const int64_t experts = p->layer.experts.count;
+    const int32_t k = p->layer.choices;
+    int64_t t;
+    int32_t j;
+    for (j = 0; j < k; j++) {
+        for (t = 0; t < r->tokens; t++) {
+            if (r->place[t * k + j] >= 0) {
+                int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
+                if (*left > 0) {
+                    --*left;
+                } else {
+                    r->place[t * k + j] = -1;
+                }
+            }
+        }
+    }
+}
+
+static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                  const int32_t *chosen, const void *weight)
+{
+    const int64_t capacity = dpar_experts_capacity(&p->layer, r->tokens);
+    int64_t e;
+    if (p->layer.drop == DPAR_DROP_LIGHT_OWN) {
+        dpari_expert_count(p, r, chosen);
+        dpari_expert_light(p, r, chosen, weight, capacity);
+    } else if (p->layer.drop == DPAR_DROP_LATE_OWN) {
+        for (e = 0; e < p->layer.experts.count; e++) {
+            p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
+        }
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+}
+
+/* ---- what ranks tell each other -------------------------------------------------------------- */
+
+/* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
+static void dpari_expert_sort(dpar_experts_plan *p, int64_t tokens, int back)
+{
+    const int64_t experts = p->layer.experts.count;
+    int32_t *at = p->tell, rank, j;
+    int64_t first = 0, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t own = dpar_split_size(&p->layer.experts, rank);
+        *at++ = (int32_t)tokens;
+        for (j = 0; j < p->slots; j++) {
+            int32_t *mine = p->tally + j * experts + first;
+            for (e = 0; e < own; e++) {
+                if (back) {
+                    mine[e] = *at++;
+                } else {
+                    *at++ = mine[e];
+                }
+            }
+        }
+        first += own;
+    }
+}
+
+/* Elements for other ranks. */
+static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        n += rank != c->rank ? counts[rank] : 0;
+    }
+    return n;
+}
+
+/* Everything that this module sends to ranks goes through here. */
+static dpar_status dpari_expert_send(dpar_experts_plan *p, const void *in, const int64_t *in_count,
+                                     void *out, const int64_t *out_count, int32_t type)
+{
+    const dpar_status st =
+        dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
+    if (st == DPAR_OK) {
+        p->sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+    }
+    return st;
+}
+
+/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+static void dpari_expert_grant(dpar_experts_plan *p)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int64_t tokens = 0, capacity, left;
+    int32_t rank, e, j;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        tokens += p->hear[rank * step];
+    }
+    capacity = dpar_experts_capacity(&p->layer, tokens);
+    for (e = 0; e < p->own; e++) {
+        left = capacity;
+        for (j = 0; j < p->slots; j++) {
+            for (rank = 0; rank < p->comm->size; rank++) {
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                *wanted = (int32_t)dpari_least(*wanted, left);
+                left -= *wanted;
+            }
+        }
+    }
+}
+
+/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
+static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
+                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+{
+    const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
+    return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
+}
+
+/* The exchange; with DROP_LATE there and back. */
+static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const int32_t *chosen)
+{
+    dpar_status st;
+    dpari_expert_count(p, r, chosen);
+    dpari_expert_sort(p, r->tokens, 0);
+    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
+    if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
+        return st;
+    }
+    dpari_expert_grant(p);
+    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
+    if (st == DPAR_OK) {
+        dpari_expert_sort(p, r->tokens, 1);
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+    return st;
+}
+
+enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+
+/* Rows that come, from what was heard. */
+static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int32_t rank, e, j;
+    r->rows = 0;
+    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
+    for (e = 0; e < p->own; e++) {
+        r->begin[e] = r->rows;
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t at = rank * (int64_t)p->own + e;
+            int64_t rows = 0;
+            for (j = 0; j < p->slots; j++) {
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+            }
+            r->piece[at] = rows;
+            r->row[at] = r->rows;
+            r->take[rank] += rows;
+            r->rows += rows;
+        }
+        r->count[e] = r->rows - r->begin[e];
+    }
+}
+
+/* Rows that go, by expert and token. */
+static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, const int32_t *chosen)
+{
+    const int64_t n = dpari_expert_choices(p, r);
+    int64_t i, e = 0, at = 0;
+    int32_t rank, j;
+    dpari_expert_count(p, r, chosen);
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
+        for (; e < end; e++) {
+            p->fill[e] = r->start[e] = at;
+            for (j = 0; j < p->slots; j++) {
+                at += p->tally[j * p->layer.experts.count + e];
+            }
+        }
+        r->send[rank] = at - before;
+    }
+    r->kept = at;
+    r->dropped = -at;
+    for (i = 0; i < n; i++) {
+        r->dropped += chosen[i] >= 0;
+        if (r->place[i] >= 0) {
+            r->expert[i] = chosen[i];
+            r->place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->place[i]] = (int32_t)i;
+        }
+    }
+    for (i = 0; r->token != NULL && i < r->kept; i++) {
+        r->token[i] = r->choice[i] / p->layer.choices;
+    }
+}
+
+static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
+                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        dpar_experts_routing **routing, dpar_why *why)
+{
+    dpar_experts_routing *r = (dpar_experts_routing *)memory;
+    dpar_why said;
+    int64_t i;
+    dpar_status st;
+    if (plan == NULL || routing == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
+    }
+    if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
+        return dpari_expert_wrong(plan->comm, &said, why);
+    }
+    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
+    dpari_zero(r, sizeof *r);
+    r->tokens = tokens;
+    (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
+    for (i = 0; i < dpari_expert_choices(plan, r); i++) {
+        r->place[i] = chosen[i] >= 0 ? 0 : -1;
+    }
+    dpari_expert_drop_own(plan, r, chosen, weight);
+    st = dpari_expert_tell(plan, r, chosen);
+    if (st != DPAR_OK) {
+        return dpari_expert_ended(plan->comm, st, why);
+    }
+    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
+    dpari_expert_expect(plan, r);
+    if (plan->layer.drop == DPAR_DROP_NONE) {
+        st = r->rows > plan->most
+                 ? dpari_say(DPAR_E_ROOM, why,
+                             "experts # .. # are given # rows, their bound is # (layer.rows)",
+                             plan->first, plan->first + plan->own - 1, r->rows, plan->most)
+                 : DPAR_OK;
+        st = dpari_agree(plan->comm, st, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_expert_place(plan, r, chosen);
+        plan->kept += r->kept;
+        plan->dropped += r->dropped;
+        plan->taken += r->rows;
+        *routing = r;
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
+{
+    return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int64_t row)
+{
+    return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+static int64_t dpari_expert_row(const dpar_experts *l)
+{
+    return l->width * dpar_type_bytes(l->type);
+}
+
+/* 16-bit floats by way of f32. */
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
+{
+    float x[DPARI_ELEMENTS];
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        if (l->type == DPAR_F64) {
+            for (i = 0; i < n; i++) {
+                ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
+            }
+        } else if (l->type == DPAR_F32) {
+            dpari_kern_scale(t, f, by, n);
+        } else {
+            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_scale(x, x, by, n);
+            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
+        }
+    }
+}
+
+static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
+{
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS], sum = 0.0;
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_elements_load(x, a, at, n, l->type);
+        dpari_elements_load(y, b, at, n, l->type);
+        for (i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    }
+    return sum;
+}
+
+/* Rows that are added up, each times its weight. */
+typedef struct dpari_expert_terms {
+    const void **row;
+    double *by;
+    int32_t n;
+} dpari_expert_terms;
+
+/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+                             const dpari_expert_terms *next, void *out, int32_t stream)
+{
+    double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
+    int64_t at, n, i;
+    int32_t j;
+    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        return;
+    }
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_zero(sum, sizeof sum);
+        for (j = 0; j < z->n; j++) {
+            dpari_elements_load(x, z->row[j], at, n, l->type);
+            for (i = 0; i < DPARI_ELEMENTS; i++) {
+                sum[i] += z->by[j] * x[i];
+            }
+        }
+        dpari_elements_store(out, sum, at, n, l->type);
+    }
+}
+
+/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
+ * 1). */
+static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int64_t i;
+    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->by = p->by + token % 2 * k;
+    z->n = 0;
+    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
+        if (r->place[i] >= 0) {
+            const int32_t e = r->expert[i];
+            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->by[z->n++] = weight != NULL
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                : 1.0;
+        }
+    }
+}
+
+/* Copies those rows to where they stay. */
+static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, void *kept, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int32_t j, n = 0;
+    for (j = 0; j < k; j++) {
+        const int64_t place = r->place[token * k + j];
+        if (place >= 0) {
+            void *to = dpari_expert_at(kept, &p->layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            z->row[n++] = to;
+        }
+    }
+}
+
+/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const void *weight, void *kept, void *out, int32_t stream)
+{
+    dpari_expert_terms z, next;
+    int64_t t;
+    dpari_expert_find(p, r, 0, weight, &next);
+    for (t = 0; t < r->tokens; t++) {
+        z = next;
+        dpari_expert_find(p, r, t + 1, weight, &next);
+        if (kept != NULL) {
+            dpari_expert_keep(p, r, t, kept, &z);
+        }
+        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Bytes as they are; 1, or 0 when there are none. */
+static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
+{
+    dpari_zero(s, sizeof *s);
+    s->to = to;
+    s->from = from;
+    s->count = bytes;
+    s->to_type = s->from_type = DPAR_U8;
+    s->scale = 1.0;
+    return bytes > 0;
+}
+
+/* Between the order of ranks, each with its rows by expert, and that of experts. */
+static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      void *to, const void *from, int back)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t at = 0;
+    int32_t rank, e, n = 0;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        for (e = 0; e < p->own; e++) {
+            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
+            void *t = dpari_expert_at(to, l, back ? at : row);
+            const void *f = dpari_expert_in(from, l, back ? row : at);
+            const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
+            if (p->comm->mem == NULL) {
+                dpari_kern_copy(t, f, bytes, 0);
+            } else {
+                n += dpari_expert_span(&p->span[n], t, f, bytes);
+            }
+            at += r->piece[piece];
+        }
+    }
+    return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+}
+
+/* Elements to and from each rank. */
+static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t rank;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        p->send[rank] = r->send[rank] * p->layer.width;
+        p->receive[rank] = r->take[rank] * p->layer.width;
+    }
+}
+
+/* ---- rows where the ranks have them ---------------------------------------------------------- */
+
+/* What is exchanged, and what the ranks read of each other for that. */
+enum {
+    DPARI_EXPERT_DISPATCH,
+    DPARI_EXPERT_COMBINE,
+    DPARI_EXPERT_COMBINE_BACK,
+    DPARI_EXPERT_DISPATCH_BACK
+};
+enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
+
+static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, int64_t count,
+                                     const void *weight, dpari_peers *peers)
+{
+    const int64_t weights = dpari_expert_choices(p, r);
+    dpari_peers_array a[3];
+    a[DPARI_EXPERT_ROUTING].at = r;
+    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROWS].at = rows;
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_WEIGHTS].at = weight;
+    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
+    if (p->layer.type != DPAR_F64) {
+        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    }
+    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
+}
+
+/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
+                                       const dpar_experts_routing *r, const void *mine)
+{
+    return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+}
+
+/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
+ * this rank, they count. */
+static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const dpari_peers *peers, int back)
+{
+    dpar_comm *c = p->comm;
+    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_why why;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        if (theirs[c->rank] != take[rank]) {
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank # gives # rows to rank #, which takes #: routings of one route?",
+                            rank, theirs[c->rank], c->rank, take[rank]);
+            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
+            c->why = why;
+            return DPAR_E_MISMATCH;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+                                      const int64_t *rows)
+{
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const dpar_status st = dpari_peers_close(peers, sent);
+    p->sent += st == DPAR_OK ? sent : 0;
+    return st;
+}
+
+/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
+ * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+static int64_t dpari_expert_told(int64_t i, int64_t n)
+{
+    return i >= 0 && i < n ? i : 0;
+}
+
+/* Rows of the tokens of n choices, times weights. */
+static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+                              const int32_t *choice, int64_t n, const void *weight, int32_t stream)
+{
+    const int64_t most = l->tokens * l->choices;
+    int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
+    for (i = 0; i < n; i++, mine = then) {
+        const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
+        void *at = dpari_expert_at(to, l, i);
+        then = i + 1 < n ? dpari_expert_told(choice[i + 1], most) : mine;
+        next = dpari_expert_in(from, l, then / l->choices);
+        if (weight != NULL) {
+            dpari_kern_ask(next, dpari_expert_row(l));
+            dpari_expert_scale(at, row, l,
+                               dpari_element_get(weight, dpari_expert_weights(l), mine));
+        } else {
+            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
+        }
+    }
+}
+
+/* Rows for this rank's experts, from those who have the tokens. */
+static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const dpari_peers *peers, void *rows)
+{
+    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
+    const int64_t most = p->layer.tokens * p->layer.choices + 1;
+    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+    int32_t rank, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+        at[rank] = 0;
+        for (e = 0; e < p->comm->rank; e++) {
+            at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
+        }
+    }
+    for (e = 0; e < p->own; e++) {
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)p->own + e;
+            dpari_expert_copy(
+                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
+                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
+                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += r->piece[piece];
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
+ * with the number 0 among this rank's kept ones. */
+static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                const dpari_peers *peers)
+{
+    const int64_t most = p->comm->size * p->layer.tokens * p->layer.choices + 1;
+    int32_t rank, e = 0, i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+        for (i = 0; i < own; i++, e++) {
+            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            p->fill[e] =
+                dpari_expert_told(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+        }
+    }
+}
+
+/* ---- in a device's memory -------------------------------------------------------------------- */
+
+/* The routing's numbers, where the last operation was of another one. */
+static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t n = 0;
+    dpar_status st = DPAR_OK;
+    if (p->there == r && p->there_tag == r->tag) {
+        return DPAR_OK;
+    }
+    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
+    p->there = r;
+    p->there_tag = r->tag;
+    return st;
+}
+
+/* to[i] = from[index[i]] of `bytes` each. */
+static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+                                       const int32_t *index, int64_t rows, int64_t bytes)
+{
+    dpar_mem_gather g;
+    dpari_zero(&g, sizeof g);
+    g.to = to;
+    g.from = from;
+    g.rows = rows;
+    g.bytes = g.to_step = g.from_step = bytes;
+    g.index.at = index;
+    g.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
+}
+
+/* to[i] = the sum of k rows, each times its weight. */
+static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+                                        const void *weight, const int32_t *index, int64_t rows,
+                                        int64_t k)
+{
+    dpar_mem_combine m;
+    dpari_zero(&m, sizeof m);
+    m.to = to;
+    m.from = from;
+    m.weight = weight;
+    m.rows = rows;
+    m.k = k;
+    m.width = p->layer.width;
+    m.to_type = m.from_type = p->layer.type;
+    m.weight_type = dpari_expert_weights(&p->layer);
+    m.index.at = index;
+    m.index.type = DPAR_I32;
+    return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
+}
+
+static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *from, const void *weight)
+{
+    dpar_status st = dpari_expert_index(p, r);
+    if (st == DPAR_OK && weight == NULL) {
+        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
+                                   dpari_expert_row(&p->layer));
+    }
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+                       : st;
+    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
+                         : st;
+}
+
+static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                           const void *dy, const void *kept, void *dweight)
+{
+    const int32_t type = dpari_expert_weights(&p->layer);
+    const dpar_status st = dpari_expert_index(p, r);
+    dpar_mem_dot d;
+    if (st != DPAR_OK || r->kept == 0) {
+        return st != DPAR_OK ? st
+                             : dpari_do_copy(p->comm, dweight, NULL,
+                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = dweight;
+    d.a = dy;
+    d.b = kept;
+    d.rows = dpari_expert_choices(p, r);
+    d.k = p->layer.choices;
+    d.width = p->layer.width;
+    d.to_type = type;
+    d.type = p->layer.type;
+    d.index.at = p->place;
+    d.index.type = DPAR_I32;
+    return dpari_do_dot(p->comm, &d);
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of kept choices, as they are sent. */
+static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *from, const void *weight)
+{
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_pack_there(p, r, from, weight);
+    }
+    for (i = 0; i < r->kept; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Each token's sum of what came. */
+static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                      const void *came, const void *weight, void *out)
+{
+    int64_t e;
+    if (p->comm->mem != NULL) {
+        const dpar_status st = dpari_expert_index(p, r);
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
+                                                    p->layer.choices)
+                             : st;
+    }
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    dpari_expert_sums(p, r, weight, NULL, out, 0);
+    return DPAR_OK;
+}
+
+/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                    int32_t what, const void *from, const void *weight, void *rows)
+{
+    void *to = p->staged != NULL ? p->staged : rows;
+    dpari_peers peers;
+    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 0);
+        if (st == DPAR_OK) {
+            dpari_expert_take(p, r, &peers, rows);
+            st = dpari_expert_close(p, &peers, r->send);
+        }
+        return st;
+    }
+    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
+    dpari_expert_sizes(p, r);
+    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
+                       : st;
+    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
+}
+
+/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
+static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
+{
+    void *came = kept != NULL ? kept : p->packed;
+    dpari_peers peers;
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 1);
+        if (st == DPAR_OK) {
+            dpari_expert_locate(p, r, &peers);
+            dpari_expert_sums(p, r, weight, kept, out,
+                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            st = dpari_expert_close(p, &peers, r->take);
+        }
+        return st;
+    }
+    if (st == DPAR_OK && p->staged != NULL) {
+        st = dpari_expert_group(p, r, p->staged, rows, 1);
+        rows = p->staged;
+    }
+    dpari_expert_sizes(p, r);
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+}
+
+/* dweight[tokens][k] = dy . result. */
+static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *dy, const void *kept, void *dweight)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t i;
+    if (p->comm->mem != NULL) {
+        return dpari_expert_dots_there(p, r, dy, kept, dweight);
+    }
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        double sum = 0.0;
+        if (r->place[i] >= 0) {
+            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
+                                   dpari_expert_in(kept, l, r->place[i]), l);
+        }
+        dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
+    }
+    return DPAR_OK;
+}
+
+/* Are the arrays there that have elements? */
+static dpar_status dpari_expert_arrays(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                       int tokens, int rows)
+{
+    dpar_why said;
+    if (p == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (r != NULL && (tokens || r->tokens == 0) && (rows || r->rows == 0)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
+                    r != NULL ? r->tokens : 0, r != NULL ? r->rows : 0, 0, 0);
+    return dpari_expert_wrong(p->comm, &said, NULL);
+}
+
+DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
+                                           const dpar_experts_routing *route, const void *x,
+                                           void *rows)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
+}
+
+DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
+                                          const dpar_experts_routing *route, const void *rows,
+                                          const void *weight, void *y, void *kept)
+{
+    const dpar_status st =
+        dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
+}
+
+DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
+                                                   const dpar_experts_routing *route,
+                                                   const void *dy, const void *weight,
+                                                   const void *kept, void *drows, void *dweight)
+{
+    const int there = dy != NULL && weight != NULL &&
+                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
+    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
+    if (st == DPAR_OK && dweight != NULL) {
+        st = dpari_expert_dots(plan, route, dy, kept, dweight);
+    }
+    return st == DPAR_OK
+               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               : st;
+}
+
+DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
+                                                    const dpar_experts_routing *route,
+                                                    const void *drows, void *dx)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
+}
+
+/* ==== train/pipeline.c ==== */
+
+enum {
+    DPARI_PL_BATCH = 8, /* messages posted at once */
+    DPARI_PL_NONE = -1
+};
+#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
+
+/* An action of this rank: the order wing's slots, and those between its own stages. */
+typedef struct dpari_pl_item {
+    dpar_slots slots;
+    uint16_t local_in, local_out;
+} dpari_pl_item;
+
+/* Slots of one kind, one behind the other. */
+typedef struct dpari_pl_pool {
+    unsigned char *at;
+    int64_t each;
+    int32_t count;
+} dpari_pl_pool;
+
+struct dpar_pipeline {
+    dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
+    dpar_pipeline_options o;
+    const dpar_action *list; /* this rank's */
+    int64_t actions, messages;
+    dpari_pl_item *item;   /* [actions] */
+    dpar_work *work;       /* [messages], in the order of the list */
+    int64_t *index;        /* [messages]: which action */
+    uint8_t *seen;         /* [messages]: done in this step */
+    int64_t *of_receive;   /* [receive slots]: the message in it */
+    int64_t *of_send;      /* so; DPARI_PL_NONE: none yet */
+    int64_t *rank_actions; /* [ranks] */
+    dpari_pl_pool receive, send, local, activation, weight;
+    void *slots;            /* memory of all pools */
+    int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
+    double began;
+    int32_t last, under_way;
+};
+
+static int dpari_pl_is_message(int32_t kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+/* F, B, I: those that take and give. */
+static int dpari_pl_passes(int32_t kind)
+{
+    return kind == DPAR_FORWARD || kind == DPAR_BACKWARD || kind == DPAR_INPUT;
+}
+
+/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
+{
+    return (a->kind == DPAR_FORWARD) == (takes != 0)
+               ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
+               : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
+}
+
+/* Elements of the stage's output. */
+static int64_t dpari_pl_elements(const dpar_pipeline_options *o, int32_t stage)
+{
+    return o->count_of != NULL ? o->count_of[stage] : o->count;
+}
+
+/* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
+static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_action *a, int forward,
+                                int takes)
+{
+    const int own = forward != takes; /* F's output and the gradient of it */
+    const int32_t stage =
+        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_RECV_F, a->stage);
+    return stage < 0 ? 0 : dpari_pl_elements(o, stage);
+}
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_options *o, dpar_why *why)
+{
+    const dpar_schedule *s = o != NULL ? o->schedule : NULL;
+    int32_t i;
+    if (c == NULL || s == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or schedule are NULL", 0,
+                         0, 0, 0);
+    }
+    if (dpar_schedule_slots_bytes(s) < 0) {
+        const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
+        return st < 0 ? st : DPAR_E_ARG;
+    }
+    if (s->ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
+                         s->ranks, c->size, 0, 0);
+    }
+    if (dpar_type_bytes(o->type) < 1) {
+        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
+                              o->type, o->type, 0, 0, 0);
+    }
+    if (o->tag < 0 || o->tied_count < 0 ||
+        (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
+        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
+                              o->tied_type, o->tag, o->tied_count, 0, 0);
+    }
+    if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
+        o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: slots of # and # B: 0 to 2^40",
+                         o->activation_bytes, o->weight_bytes, 0, 0);
+    }
+    for (i = 0; i < s->stages; i++) {
+        const int64_t n = dpari_pl_elements(o, i);
+        if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "pipeline: stage # gives # elements of # B: 0 to 2^40 B", i, n,
+                             dpar_type_bytes(o->type), 0);
+        }
+    }
+    return (o->start == NULL) == (o->end == NULL)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "pipeline: start without end, or end without start", 0,
+                           0, 0, 0);
+}
+
+static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
+{
+    int64_t k, n = 0;
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k++) {
+        n += dpari_pl_is_message(s->action[k].kind);
+    }
+    return n;
+}
+
+/* What init works with: the proof, the slots of all ranks, the local slots. */
+typedef struct dpari_pl_scratch {
+    void *mem;
+    int64_t bytes;
+    dpar_slots *slots;        /* [all actions] */
+    dpar_slot_counts *counts; /* [ranks] */
+    uint16_t *cell;           /* [chain x micros] */
+    uint16_t *free;           /* [actions of the rank] */
+} dpari_pl_scratch;
+
+/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
+                           const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
+{
+    const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
+    const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    dpar_checking run;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *p);
+    dpari_zero(p, sizeof *p);
+    p->actions = n;
+    p->messages = messages;
+    p->item = (dpari_pl_item *)dpari_room_take(&r, n, sizeof *p->item);
+    p->work = (dpar_work *)dpari_room_take(&r, messages, sizeof *p->work);
+    p->index = (int64_t *)dpari_room_take(&r, messages, sizeof *p->index);
+    p->seen = (uint8_t *)dpari_room_take(&r, messages, sizeof *p->seen);
+    p->of_receive = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_receive);
+    p->of_send = (int64_t *)dpari_room_take(&r, messages, sizeof *p->of_send);
+    p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
+    dpari_zero(&run, sizeof(run));
+    run.transport = DPAR_TRANSPORT_BLOCKING;
+    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
+    w->mem = dpari_room_take(&r, w->bytes, 1);
+    w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
+    w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
+    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
+    w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
+    *bytes = r.used;
+}
+
+DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+                                         int64_t *bytes, dpar_why *why)
+{
+    dpar_pipeline counted;
+    dpari_pl_scratch w;
+    int64_t needed;
+    const dpar_status st = dpari_pl_judge(c, options, why);
+    if (bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: bytes is NULL", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_pl_place(&counted, NULL, c, options->schedule, &w, &needed);
+        *bytes = needed;
+    }
+    return st;
+}
+
+/* What all ranks have to give alike. */
+static void dpari_pl_state(dpari_facts *f, const void *given)
+{
+    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
+    const dpar_schedule *s = o->schedule;
+    int64_t k;
+    int32_t i;
+    dpari_fact(f, "schedule->ranks", 0, s->ranks);
+    dpari_fact(f, "schedule->stages", 0, s->stages);
+    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->chain", 0, s->chain);
+    dpari_fact(f, "schedule->slices", 0, s->slices);
+    for (i = 0; i < s->ranks; i++) {
+        dpari_fact(f, "schedule->begin[#]", i + 1, s->begin[i + 1]);
+    }
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        const dpar_action *a = &s->action[k];
+        dpari_fact(f, "schedule->action[#].kind", k, a->kind);
+        dpari_fact(f, "schedule->action[#].joined", k, a->joined);
+        dpari_fact(f, "schedule->action[#].stage", k, a->stage);
+        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
+    }
+    for (i = 0; i < s->stages; i++) {
+        dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
+        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
+    }
+    dpari_fact_type(f, "type", 0, o->type);
+    dpari_fact(f, "tag", 0, o->tag);
+    dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
+    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "start != NULL", 0, o->start != NULL);
+    dpari_fact(f, "tied_count", 0, o->tied_count);
+    dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
+}
+
+/* ---- what the list needs ----------------------------------------------------------------------
+ */
+
+static dpar_stage_work dpari_pl_callback(const dpar_pipeline_options *o, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return o->forward;
+    case DPAR_BACKWARD: return o->backward;
+    case DPAR_INPUT: return o->input;
+    case DPAR_WEIGHT: return o->weight;
+    case DPAR_UNSHARD: return o->unshard;
+    case DPAR_RESHARD: return o->reshard;
+    case DPAR_REDUCE_GRAD: return o->reduce;
+    case DPAR_WAIT_REDUCE: return o->wait_reduce;
+    case DPAR_RECOMPUTE: return o->recompute;
+    case DPAR_OFFLOAD: return o->offload;
+    case DPAR_RELOAD: return o->reload;
+    default: return NULL;
+    }
+}
+
+/* "1F3" into `at`. */
+static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
+{
+    dpar_action alone = *a;
+    dpar_text t;
+    alone.joined = 0;
+    dpar_text_init(&t, at, bytes);
+    dpar_action_write(&alone, &t);
+}
+
+static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < p->actions; k++) {
+        const int32_t kind = p->list[k].kind;
+        char name[32];
+        if (kind == DPAR_IDLE || dpari_pl_is_message(kind) ||
+            dpari_pl_callback(&p->o, kind) != NULL) {
+            continue;
+        }
+        dpari_pl_name(&p->list[k], name, sizeof name);
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "pipeline: rank # has @ in its list, and no callback for it", name,
+                              sizeof name, p->c->rank, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The stage of this rank that action i takes from (1) or gives to (0); -1: none. */
+static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
+{
+    const dpar_schedule *s = p->o.schedule;
+    const dpar_action *a = &p->list[i];
+    const int32_t other =
+        dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
+    return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
+}
+
+/* Where it is noted which buffer has what `stage` made of a's micro-batch. Forward and backward
+ * share it: what F made is read before the backward of the same stage. */
+static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
+                               const dpar_action *a, int32_t stage)
+{
+    const dpar_schedule *s = p->o.schedule;
+    return &w->cell[(int64_t)(stage % s->chain) * s->micros + a->micro];
+}
+
+/* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
+ * joined pair takes for both before it lets go. */
+static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    int32_t idle = 0;
+    int64_t k, i, end;
+    for (k = 0; k < p->actions; k = end) {
+        end = k + 1 + p->list[k].joined;
+        for (i = k; i < end; i++) {
+            const dpar_action *a = &p->list[i];
+            p->item[i].local_out = DPAR_NO_SLOT;
+            if (dpari_pl_inside(p, i, 0) < 0) {
+                continue;
+            }
+            if (idle == 0 && p->local.count == DPAR_NO_SLOT) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "pipeline: more than 65535 buffers between stages of rank #",
+                                 p->c->rank, 0, 0, 0);
+            }
+            p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
+            *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
+        }
+        for (i = k; i < end; i++) {
+            const int32_t from = dpari_pl_inside(p, i, 1);
+            p->item[i].local_in = DPAR_NO_SLOT;
+            if (from >= 0) {
+                p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
+                w->free[idle++] = p->item[i].local_in;
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The proof, and which slot is whose. */
+static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    const dpar_schedule *s = p->o.schedule;
+    /* a device's stream has one queue for all messages */
+    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
+                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
+                                                  : DPAR_TRANSPORT_EDGE;
+    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    dpar_checking run;
+    dpar_slotting how;
+    int64_t k, m = 0;
+    dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
+    if (st == DPAR_OK && s->ranks > 1) {
+        dpari_zero(&run, sizeof(run));
+        run.transport = transport;
+        st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
+    }
+    if (st == DPAR_OK) {
+        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.slots = w->slots;
+        how.counts = w->counts;
+        st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_pl_callbacks(p, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (k = 0; k < p->actions; k++) {
+        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        if (dpari_pl_is_message(p->list[k].kind)) {
+            p->index[m++] = k;
+        }
+    }
+    p->receive.count = mine->receive;
+    p->send.count = mine->send;
+    p->activation.count = mine->activation;
+    p->weight.count = mine->weight;
+    return dpari_pl_assign_local(p, w, why);
+}
+
+static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
+{
+    pool->each = dpari_room_up(each);
+    return pool->each * pool->count;
+}
+
+static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
+{
+    pool->at = *at;
+    *at += pool->each * pool->count;
+}
+
+static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
+{
+    unsigned char *at;
+    int64_t most = 0, bytes;
+    int32_t i;
+    dpar_status st;
+    for (i = 0; i < p->o.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    }
+    most = dpari_most(1, most * dpar_type_bytes(p->o.type)); /* none is NULL */
+    bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
+            dpari_pl_pool_bytes(&p->local, most) +
+            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
+    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+    if (st != DPAR_OK) {
+        p->slots = NULL;
+        return dpari_say(st, why, "pipeline: no memory for # slots, # B",
+                         (int64_t)p->receive.count + p->send.count + p->local.count +
+                             p->activation.count + p->weight.count,
+                         bytes, 0, 0);
+    }
+    at = (unsigned char *)p->slots;
+    dpari_pl_pool_lay(&p->receive, &at);
+    dpari_pl_pool_lay(&p->send, &at);
+    dpari_pl_pool_lay(&p->local, &at);
+    dpari_pl_pool_lay(&p->activation, &at);
+    dpari_pl_pool_lay(&p->weight, &at);
+    return DPAR_OK;
+}
+
+/* Is a first or last stage on this rank? */
+static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_RECV_F, i) < 0 ||
+                                      dpar_schedule_partner(s, DPAR_SEND_F, i) < 0)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
+{
+    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    dpar_status st;
+    if (p->o.tied_count == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "pipeline: tied weights: @", p->c->why.text,
+                                          sizeof p->c->why.text, 0, 0, 0, 0);
+}
+
+/* Everything but memory of this rank's own. */
+static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
+{
+    dpar_status st = dpari_pl_prepare(p, w, why);
+    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
+        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
+        st = dpari_say(DPAR_E_ARG, why, "pipeline: rank # has a first or last stage; tied is NULL",
+                       p->c->rank, 0, 0, 0);
+    }
+    return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
+}
+
+DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
+                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        dpar_why *why)
+{
+    dpar_pipeline *p = (dpar_pipeline *)memory;
+    dpari_pl_scratch w;
+    int64_t needed = 0;
+    int32_t i;
+    dpar_status st;
+    if (c == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_pipeline_bytes(c, options, &needed, why);
+    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_pl_place(p, memory, c, options->schedule, &w, &needed);
+    p->c = c;
+    p->o = *options;
+    p->list = options->schedule->action + options->schedule->begin[c->rank];
+    for (i = 0; i < c->size; i++) {
+        p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
+    }
+    dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
+    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
+    if (st == DPAR_OK) {
+        st = dpari_agree(c, dpari_pl_tie(p, why), why);
+    }
+    if (st != DPAR_OK) {
+        (void)dpar_pipeline_close(p);
+        return st;
+    }
+    *out = p;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
+{
+    dpar_status st = DPAR_OK;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    if (p->tied != NULL) {
+        st = dpar_comm_close(p->tied);
+    }
+    if (p->slots != NULL) {
+        dpar_comm_release(p->c, p->slots);
+    }
+    p->tied = NULL;
+    p->slots = NULL;
+    p->c = NULL;
+    return st;
+}
+
+DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+{
+    dpar_slot_counts n;
+    if (p == NULL) {
+        dpari_zero(&n, sizeof n);
+        return n;
+    }
+    n.receive = p->receive.count;
+    n.activation = p->activation.count;
+    n.send = p->send.count;
+    n.weight = p->weight.count;
+    if (local != NULL) {
+        *local = p->local.count;
+    }
+    return n;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_pl_now(const dpar_pipeline *p)
+{
+    return (int64_t)((dpari_os_now() - p->began) * 1e9);
+}
+
+static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
+{
+    return slot == DPAR_NO_SLOT || pool->each == 0 ? NULL : pool->at + pool->each * slot;
+}
+
+/* Message m is through. */
+static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
+{
+    p->seen[m] = 1;
+    if (p->o.end != NULL) {
+        p->o.end[p->index[m]] = dpari_pl_now(p);
+    }
+}
+
+/* Until message m is through; DPARI_PL_NONE is. */
+static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
+{
+    dpar_status st;
+    if (m == DPARI_PL_NONE || p->seen[m]) {
+        return DPAR_OK;
+    }
+    st = dpar_wait(&p->work[m]);
+    if (st == DPAR_OK) {
+        dpari_pl_arrived(p, m);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
+{
+    int64_t m;
+    if (p == NULL || !p->under_way) {
+        return p == NULL ? DPAR_E_ARG : DPAR_OK;
+    }
+    for (m = p->oldest; m < p->posted; m++) {
+        const dpar_status st = p->seen[m] ? DPAR_OK : dpar_test(&p->work[m]);
+        if (st < 0) {
+            return st;
+        }
+        if (st == DPAR_OK && !p->seen[m]) {
+            dpari_pl_arrived(p, m);
+        }
+        p->oldest += m == p->oldest && p->seen[m];
+    }
+    return DPAR_OK;
+}
+
+/* The next message, action k, and what holds it. */
+static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
+{
+    const dpar_action *a = &p->list[k];
+    const int sends = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    const int forward = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
+    const dpar_slots *slots = &p->item[k].slots;
+    dpari_zero(call, sizeof *call);
+    call->kind = sends ? DPAR_SEND : DPAR_RECV;
+    call->type = p->o.type;
+    call->root = a->peer;
+    call->tag = p->o.tag;
+    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    if (sends) {
+        call->in = dpari_pl_slot(&p->send, slots->send);
+        p->of_send[slots->send] = m;
+    } else {
+        call->out = dpari_pl_slot(&p->receive, slots->receive);
+        p->of_receive[slots->receive] = m;
+    }
+}
+
+/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
+ * takes a second one to a rank only when the first one from it has come, which that rank may give
+ * only when it has the second. */
+static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
+{
+    const dpar_action *a = &p->list[k];
+    const int32_t kind =
+        a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? (int32_t)DPAR_SEND : (int32_t)DPAR_RECV;
+    int32_t i = 0;
+    while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
+        i++;
+    }
+    return i == n && n < DPARI_PL_BATCH;
+}
+
+/* Posts the messages from action k on, as many as stand there and may go together; *next: behind
+ * them. */
+static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
+{
+    dpar_call call[DPARI_PL_BATCH];
+    int32_t n = 0;
+    dpar_status st;
+    while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
+           dpari_pl_joins(p, k + n, call, n)) {
+        dpari_pl_call(p, k + n, p->posted + n, &call[n]);
+        if (p->o.start != NULL) {
+            p->o.start[k + n] = dpari_pl_now(p);
+        }
+        n++;
+    }
+    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    p->posted += n;
+    *next = k + n;
+    return st;
+}
+
+/* ---- stages -----------------------------------------------------------------------------------
+ */
+
+/* Waits for what action k needs and says where everything is. */
+static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
+{
+    const dpar_action *a = &p->list[k];
+    const dpari_pl_item *item = &p->item[k];
+    const dpar_slots *slots = &item->slots;
+    const int forward = a->kind == DPAR_FORWARD;
+    dpar_status st = DPAR_OK;
+    dpari_zero(t, sizeof *t);
+    t->action = *a;
+    t->action.joined = 0;
+    t->last = p->last;
+    t->activation = slots->activation == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->activation;
+    t->weight = slots->weight == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->kept = dpari_pl_slot(&p->activation, slots->activation);
+    t->pending = dpari_pl_slot(&p->weight, slots->weight);
+    if (!dpari_pl_passes(a->kind)) {
+        return DPAR_OK;
+    }
+    t->in = dpari_pl_slot(&p->local, item->local_in);
+    t->out = dpari_pl_slot(&p->local, item->local_out);
+    if (slots->receive != DPAR_NO_SLOT) {
+        t->in = dpari_pl_slot(&p->receive, slots->receive);
+        st = dpari_pl_await(p, p->of_receive[slots->receive]);
+    }
+    if (slots->send != DPAR_NO_SLOT && st == DPAR_OK) {
+        t->out = dpari_pl_slot(&p->send, slots->send);
+        st = dpari_pl_await(p, p->of_send[slots->send]);
+    }
+    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    }
+    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    }
+    return st;
+}
+
+/* Ends the step on all ranks: with the communicator's sentence if it is broken, else with that of
+ * the callback of `a`. */
+static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
+                                 dpar_why *said)
+{
+    char name[32];
+    dpar_why text;
+    if (p->c->status == DPAR_OK) {
+        const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
+        dpar_text t;
+        dpari_pl_name(a, name, sizeof name);
+        dpar_text_init(&t, text.text, sizeof text.text);
+        dpar_text_put(&t, "rank ");
+        dpari_text_int(&t, p->c->rank);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, name);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, words);
+        dpar_comm_abort(p->c, st, text.text);
+    }
+    return p->c->status != DPAR_OK ? p->c->status : st;
+}
+
+static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
+{
+    dpar_why said;
+    dpar_status st;
+    int32_t i = 0;
+    dpari_zero(&said, sizeof said);
+    if (n == 2 && p->o.both != NULL) {
+        st = p->o.both(p->o.ctx, &t[0], &t[1], &said);
+    } else {
+        do {
+            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
+        } while (st >= 0 && ++i < n);
+    }
+    return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
+}
+
+/* Is this action left out while gradients only gather? */
+static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
+{
+    return kind == DPAR_IDLE ||
+           (!p->last && (kind == DPAR_REDUCE_GRAD || kind == DPAR_WAIT_REDUCE));
+}
+
+/* One action, or a joined pair. */
+static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
+{
+    const int32_t n = 1 + p->list[k].joined;
+    dpar_stage_task t[2];
+    int64_t began = 0, ended = 0;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    *next = k + n;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_pl_task(p, k + i, &t[i]);
+    }
+    if (st == DPAR_OK) {
+        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
+        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+    }
+    for (i = 0; i < n && p->o.start != NULL; i++) {
+        p->o.start[k + i] = began;
+        p->o.end[k + i] = ended;
+    }
+    return st;
+}
+
+/* No message of this rank is under way any more, and nobody waits for one. */
+static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
+{
+    int64_t m;
+    if (p->c->status == DPAR_OK) {
+        dpar_comm_abort(p->c, st, p->c->why.text);
+    }
+    if (p->tied != NULL && p->tied->status == DPAR_OK) {
+        dpar_comm_abort(p->tied, st, p->c->why.text);
+    }
+    for (m = 0; m < p->posted; m++) {
+        (void)dpar_wait(&p->work[m]);
+    }
+    p->posted = 0;
+}
+
+static dpar_status dpari_pl_list(dpar_pipeline *p)
+{
+    int64_t k = 0, m;
+    dpar_status st = DPAR_OK;
+    while (k < p->actions && st == DPAR_OK) {
+        st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
+                                                  : dpari_pl_work(p, k, &k);
+        if (st == DPAR_OK) {
+            st = dpar_pipeline_poll(p);
+        }
+    }
+    for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {
+        st = dpari_pl_await(p, m);
+    }
+    return st;
+}
+
+/* What the first and the last stage share. */
+static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
+{
+    dpar_status st;
+    if (p->tied == NULL || p->tied->size == 1 || !p->last) {
+        return DPAR_OK;
+    }
+    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
+                         NULL);
+    if (st != DPAR_OK && p->c->status == DPAR_OK) {
+        dpar_comm_abort(p->c, st, p->tied->why.text);
+    }
+    return st;
+}
+
+static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
+{
+    int64_t m;
+    for (m = 0; m < p->messages; m++) {
+        p->seen[m] = 0;
+        p->of_receive[m] = p->of_send[m] = DPARI_PL_NONE;
+    }
+    p->oldest = p->posted = 0;
+    p->last = last != 0;
+    p->began = dpari_os_now();
+}
+
+DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    if (p == NULL || p->c == NULL || p->under_way) {
+        return dpari_say(DPAR_E_ARG, why,
+                         p == NULL      ? "pipeline: there is none"
+                         : p->c == NULL ? "pipeline: it was closed"
+                                        : "pipeline: a step is under way",
+                         0, 0, 0, 0);
+    }
+    st = p->c->status;
+    if (st == DPAR_OK && p->o.start != NULL) {
+        st = dpar_barrier(p->c, NULL);
+    }
+    if (st == DPAR_OK) {
+        dpari_pl_restart(p, last);
+        p->under_way = 1;
+        st = dpari_pl_list(p);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_pl_tied_sum(p);
+    }
+    if (st == DPAR_OK && !p->o.apart) {
+        st = dpar_barrier(p->c, NULL);
+    }
+    p->under_way = 0;
+    if (st != DPAR_OK) {
+        dpari_pl_give_up(p, st);
+    }
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
+                                         dpar_why *why)
+{
+    dpar_status st;
+    if (p == NULL || p->c == NULL || p->o.start == NULL ||
+        (p->c->rank == 0 && (start == NULL || end == NULL))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
+                         0);
+    }
+    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
+                       DPAR_I64, 0, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
+                           DPAR_I64, 0, NULL);
+    }
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+}
+
+#endif /* DPAR_TRAIN_IMPLEMENTATION */

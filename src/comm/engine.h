@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* engine - what engines and strategies share of a communicator beyond its operations. Private;
+ * comm.c has it. */
+#ifndef DPARI_COMM_ENGINE_H
+#define DPARI_COMM_ENGINE_H
+
+#include "../base/arith.h"
+#include "comm.h"
+
+/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
+ * other operation fits them. */
+enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
+
+/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
+ * say it. */
+DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root);
+/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
+ * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
+ * world. COLLECTIVE. Errors as dpar_all_reduce. */
+DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work);
+
+/* ---- operations that post their messages bit by bit ----
+ *
+ * One that has begun may have messages that it posts later, when others have come (a halo exchange
+ * that goes dim after dim). Those of two such operations meet in the order in which they are
+ * posted, which therefore has to be the same on all ranks: all of the first come before any of the
+ * second, however far a rank is. So the first leaves word in the communicator of how to post what
+ * it has left, and the second has that done before it begins:
+ *
+ *     st = dpari_rest_post(c);                   waits, if it must; nobody's word is left
+ *     ... begin, post what can be posted ...
+ *     dpari_rest_leave(c, function, operation);  if there is more to come
+ *     ...
+ *     dpari_rest_drop(c, operation);             all is posted, or it failed
+ *
+ * Other operations (dpar_send, collectives) neither leave word nor ask. The word is the
+ * operation's, which stays where it is until it has dropped it; there is one at a time, as one
+ * thread at a time uses a communicator. The function is called once, whatever it returns. */
+typedef dpar_status dpari_rest(void *operation);
+DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
+DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c);
+/* Only that operation's. */
+DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
+
+/* ---- of this header's own modules ---- */
+
+/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
+ * none. Local. O(ranks) where pieces differ, else O(1). */
+DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "group.h"
+#include "world.h"
+
+/* ---- the memory behind a member ---------------------------------------------------------------
+ */
+
+static int64_t dpari_table_bytes(const dpari_world *w)
+{
+    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+DPARI_API int64_t dpari_member_bytes(const dpari_world *w)
+{
+    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
+}
+
+DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+{
+    char *behind = (char *)(g->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
+}
+
+DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
+{
+    char *behind = (char *)(g->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(g->world);
+}
+
+/* ---- how it breaks ----------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_why_set(dpar_why *why, const char *text)
+{
+    dpar_text t;
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, text);
+}
+
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
+{
+    const dpari_abort *record = &g->member[0]->abort;
+    if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+        dpari_why_set(&g->comm.why, record->text);
+        g->broken_from = record->from;
+        g->comm.status = record->status;
+    }
+    return g->comm.status;
+}
+
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+{
+    dpari_abort *record = &g->member[0]->abort;
+    uint32_t none = DPARI_ABORT_NONE;
+    if (g->comm.status != DPAR_OK) {
+        return g->comm.status;
+    }
+    if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
+        dpar_text t;
+        dpar_text_init(&t, record->text, sizeof record->text);
+        dpar_text_put(&t, text);
+        record->status = status;
+        record->from = g->first ? g->first->sequence : g->sequence + 1;
+        DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
+        dpari_ring_all(&g->world->segment);
+    }
+    /* another was first; if it died over it, this rank's own finding stands */
+    for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
+        dpari_os_sleep(100e-6);
+    }
+    if (g->comm.status == DPAR_OK) {
+        dpari_why_set(&g->comm.why, text);
+        g->comm.status = status;
+    }
+    return g->comm.status;
+}
+
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+{
+    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
+    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const uint64_t ref = DPARI_LOAD(&first->member);
+    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
+    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
+    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+        return 0;
+    }
+    dpari_why_set(why, record->text);
+    return 1;
+}
+
+/* ---- sentences --------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+{
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    if (g->world_rank[rank] != rank) {
+        dpar_text_put(t, " (");
+        dpar_text_int(t, g->world_rank[rank]);
+        dpar_text_put(t, " in the world)");
+    }
+}
+
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+{
+    dpari_flight f;
+    memset(&f, 0, sizeof f);
+    f.sequence = k->sequence;
+    f.count = k->call.count;
+    f.kind = k->call.kind;
+    f.type = k->call.type;
+    f.op = k->call.op;
+    f.root = k->call.root;
+    f.tag = k->call.tag;
+    f.varies = k->call.varies;
+    dpari_flight_text(t, &f);
+    dpar_text_put(t, " of ");
+    if (g->id != 0) {
+        dpar_text_put(t, "group ");
+        dpar_text_int(t, g->id);
+        dpar_text_put(t, " of ");
+    }
+    dpar_text_int(t, g->comm.size);
+    dpar_text_put(t, " ranks: ");
+}
+
+enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+
+/* When several died, the first that is missed may not be the one to look for. */
+static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+{
+    int32_t dead = 1;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
+            dead++ < DPARI_NAMED) {
+            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpari_put_rank(t, g, r);
+        }
+    }
+    if (dead > DPARI_NAMED) {
+        dpar_text_put(t, " and ");
+        dpar_text_int(t, dead - DPARI_NAMED);
+        dpar_text_put(t, " more");
+    }
+}
+
+DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpari_put_rank(&t, g, rank);
+    dpari_put_ending(&t, g->world, g->world_rank[rank]);
+    dpari_put_last(&t, g->world, g->world_rank[rank]);
+    dpari_put_others_dead(&t, g, rank);
+    return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+{
+    int32_t r;
+    for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
+    }
+    return r < g->comm.size ? r : -1;
+}
+
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+                                      double quiet, int32_t *links)
+{
+    const dpari_rank *r = g->world->rank;
+    int32_t who = world_rank, n;
+    for (n = 0; n < g->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&r[who].needs);
+        if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    *links = n;
+    return who;
+}
+
+DPARI_DOOR double dpari_quiet(double timeout)
+{
+    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+}

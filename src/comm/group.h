@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* group - ranks of a world that have a communicator in common: who they are, where their words lie,
+ * how it breaks, and sentences about that. Private. What the words say is told in coll.c; coll and
+ * p2p advance the operations of a group, shm decides when and for how long. */
+#ifndef DPARI_COMM_GROUP_H
+#define DPARI_COMM_GROUP_H
+
+#include "comm.h"
+#include "world.h"
+
+enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
+
+/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+typedef struct dpari_entry {
+    uint64_t word;
+    uint64_t payload[15];
+} dpari_entry;
+
+typedef struct dpari_word {
+    uint64_t word; /* sequence << 32 | step */
+    uint64_t room[15];
+} dpari_word;
+
+/* How a communicator broke: claimed by the first who sees it, then filled, then published. The
+ * record lies in the member of rank 0, and each rank copies it into its comm.status and comm.why
+ * when it looks (dpari_group_broken). */
+enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
+typedef struct dpari_abort {
+    uint32_t state;
+    dpar_status status;
+    int64_t from; /* the first collective that counts as failed: those before it can end */
+    char text[sizeof(dpar_why)];
+} dpari_abort;
+
+/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+typedef struct dpari_member {
+    dpari_entry entry[2]; /* by parity of the sequence number */
+    dpari_word a, b, c;   /* progress inside a collective */
+    dpari_abort abort;    /* that of rank 0 counts */
+    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
+    int64_t counted;      /* and how far it has counted */
+    uint64_t room[14];
+} dpari_member;
+
+/* A communicator as one rank sees it; private memory. */
+typedef struct dpari_group {
+    dpar_comm comm; /* first: a dpar_comm of this engine is one of these */
+    dpari_world *world;
+    uint32_t id;             /* the same on its ranks, of no other */
+    int32_t blocker;         /* the world's rank that the last step waits for; -1: several */
+    int64_t sequence;        /* of the last collective posted */
+    int64_t broken_from;     /* broken: the first one that failed */
+    dpar_work *first, *last; /* posted collectives, in order */
+    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
+    int64_t slot_bytes;
+    int32_t all_cma; /* each of its ranks may read the others' memory */
+    uint64_t member_ref;
+    dpari_member **member; /* of each rank */
+    int32_t *world_rank;   /* of each rank */
+    const void **in;       /* scratch: an address a rank */
+    void **out;
+} dpari_group;
+
+/* Of a communicator of this engine. */
+DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
+{
+    return (dpari_group *)(void *)c;
+}
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+typedef struct dpari_piece {
+    int64_t begin, bytes;
+} dpari_piece;
+
+/* ---- how it breaks ---- */
+
+/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
+
+/* ---- whom a rank really waits for ----
+ *
+ * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
+ * seconds does something else, or nothing. The chain of waits from that rank on, within the
+ * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+                                      double quiet, int32_t *links);
+/* For a deadline: a quarter of it, a second at most. */
+DPARI_DOOR double dpari_quiet(double timeout);
+
+/* ---- of this header's own modules ---- */
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
+DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
+DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
+
+/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+
+/* Sentences. */
+
+DPARI_API void dpari_why_set(dpar_why *why, const char *text);
+/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+/* "rank 2 (6 in the world)" */
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+
+/* The rank in the communicator of one of the world; -1: none. */
+DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+
+#endif

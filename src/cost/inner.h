@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
+#ifndef DPARI_COST_INNER_H
+#define DPARI_COST_INNER_H
+
+#include "../base/arith.h"
+#include "strategy.h"
+
+/* cluster.c */
+
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
+{
+    return c->nodes * c->gpus_per_node;
+}
+
+/* Is the description usable? Every number positive where it must be, none NaN. */
+DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+
+/* workload.c */
+
+/* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
+DPARI_API const char *dpari_stack_name(int32_t stack);
+DPARI_API const char *dpari_attention_name(int32_t attention);
+/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
+DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
+/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
+ * layer that is none. */
+DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+/* Index of the class whose single layer has the most parameters. */
+DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
+/* Counts in order, shapes positive and finite, parameters below 2^62. */
+DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+
+/* strategy.c */
+
+DPARI_API const char *dpari_recompute_name(int32_t recompute);
+DPARI_API const char *dpari_cp_name(int32_t cp_kind);
+/* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
+DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
+ * be NULL) says which. global_batch 0: any. O(1). */
+DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                           int64_t global_batch, int32_t *rule, dpar_why *why);
+
+#endif

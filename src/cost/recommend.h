@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* recommend - one strategy in words, as an engineer would put it, and why. */
+#ifndef DPARI_COST_RECOMMEND_H
+#define DPARI_COST_RECOMMEND_H
+
+#include "planner.h"
+
+/* Its parts: names (DDP, FSDP, HSDP, TP, PP, SP, domain
+ * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
+ * warnings of common mistakes. */
+enum {
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
+};
+typedef struct dpar_advice {
+    dpar_plan plan;
+    char name[48]; /* "TP=4 + FSDP=4" */
+    char why[400];
+    char runner_up[200];
+    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
+    char warning_text[400];
+} dpar_advice;
+/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
+ * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
+ * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
+ * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
+ * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
+ * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
+ * 30 searches: milliseconds. */
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                         dpar_advice *advice, dpar_why *why);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
+#ifndef DPARI_HALO_HALO_MEM_H
+#define DPARI_HALO_HALO_MEM_H
+
+#include "../comm/mem.h"
+#include "halo_plan.h"
+
+/* One box of a field's memory, whichever it is, moved: done when this returns. */
+DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                unsigned char *dense, int back, dpar_mem_box *b);
+/* Memory of the host that will be moved from and to. */
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                    int on);
+
+/* ---- of this header's own modules ---- */
+
+/* The same of all memory of a plan. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
+/* Of some items those in other memory are given, or taken; settle: that is done. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
+
+#endif

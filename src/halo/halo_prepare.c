@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "halo_prepare.h"
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "../comm/strided.h"
+#include "halo_plan.h"
+
+/* ---- loops ------------------------------------------------------------------------------------
+ */
+
+/* Its loops: giving, taking with `op`. */
+DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int32_t wire = dpari_hx_wire(f);
+    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
+    dpari_stride_piece p;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = it->dims;
+    for (d = 0; d < it->dims; d++) {
+        p.extent[d] = it->extent[d];
+        p.to[d] = it->own_step[d];
+        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    }
+    p.to_type = f->type;
+    p.from_type = it->direct ? f->type : wire;
+    p.through = wire;
+    p.op = op;
+    p.negate = it->negate;
+    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
+    p.back = it->peer >= 0 && (op == DPAR_COPY || (!it->direct && it->elements >= DPARI_HX_MANY));
+    p.beside = op == DPAR_SUM ? it->beside : 0;
+    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
+    p.wide = x->wide;
+    dpari_stride_prepare(&it->take, &p);
+    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
+    p.back = 0;
+    p.beside = 0;
+    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
+    p.op = DPAR_COPY;
+    p.negate = 0;
+    for (d = 0; d < it->dims; d++) {
+        p.to[d] = it->dense[d];
+        p.from[d] = it->own_step[d];
+    }
+    p.to_type = wire;
+    p.from_type = f->type;
+    dpari_stride_prepare(&it->give, &p);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+{
+    return takes ? &it->taken : &it->given;
+}
+
+/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+{
+    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
+                 : it->packs && it->give_mate == 0;
+}
+
+/* In the same? */
+static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                             const dpari_hx_item *b, int takes)
+{
+    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
+           (!x->bound ||
+            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+}
+
+static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+{
+    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+}
+
+/* The entries of b in a list of a; returns how many. */
+static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+{
+    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    if (!takes) {
+        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
+    }
+    return dpari_stride_list(
+        &b->take, mine,
+        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+}
+
+/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
+ * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
+ * for (1.0 -> 1.5 us). */
+static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
+{
+    dpari_hx_item *a = &item[i];
+    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    int64_t j;
+    l->at = at;
+    for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
+        dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
+        int32_t runs = 0;
+        if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
+            dpari_hx_one_list(x, a, &item[j], takes)) {
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+        }
+        if (runs == 0 && (strict || j == i)) {
+            return;
+        }
+        if (runs > 0) {
+            of->runs = j == i ? 0 : -1;
+            l->runs += runs;
+        }
+    }
+}
+
+/* The lists of n items that are given or taken one after the other. */
+static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
+{
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
+    int32_t step = 0; /* from the item before */
+    for (i = 0; i < n; i++) {
+        dpari_hx_few_of(&item[i], takes)->runs = 0;
+    }
+    for (i = 0; i < n; i++) {
+        if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
+            dpari_hx_list_from(x, item, n, i, takes, at);
+            at += dpari_hx_few_of(&item[i], takes)->runs;
+        }
+    }
+    for (i = n - 1; i >= 0; i--) {
+        const dpari_hx_item *it = &item[i];
+        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
+        l->step = 1 + step;
+        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? l->step
+                   : 0;
+    }
+}
+
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+{
+    dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
+    dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
+}
+
+DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x)
+{
+    int32_t s, takes;
+    for (s = 0; s < x->steps; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        for (takes = 0; takes < 2; takes++) {
+            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
+            dpari_hx_gather_sends(x, p, takes);
+        }
+    }
+}
+
+/* ---- items that go together -------------------------------------------------------------------
+ */
+
+/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
+ */
+static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
+        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->own_step[d] != b->own_step[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Have two boxes of own cells no point in common? */
+static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    for (d = 0; d < a->dims - 1; d++) {
+        const int64_t shift = b->local[d] - a->local[d];
+        if (shift >= a->extent[d] || -shift >= a->extent[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
+ * each other and have no point in common: the order of the others is promised. */
+static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
+{
+    return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
+           (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
+}
+
+static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
+{
+    dpari_stride_spot few[DPARI_STRIDE_FEW];
+    int64_t i, j;
+    for (i = 0; i < n; i++) {
+        dpari_hx_item *a = &item[i];
+        if (dpari_hx_mem(&x->field[a->field])) {
+            a->give_mate = a->take_mate = -1;
+            continue;
+        }
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
+            dpari_hx_item *b = &item[j];
+            if (!dpari_hx_mates(a, b) || dpari_stride_list(&a->take, 0, 0, few) > 0) {
+                continue;
+            }
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
+                a->give.run <= DPARI_HX_SHORT) {
+                a->give_mate = (int32_t)(j - i);
+                b->give_mate = -1;
+            }
+            if (dpari_hx_taken_together(a, b, sends)) {
+                a->take_mate = (int32_t)(j - i);
+                b->take_mate = -1;
+            }
+        }
+    }
+}
+
+/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
+ * It is packed by then; both lie in the same lines, which are then written once. */
+static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+                             const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    const int64_t size = dpar_type_bytes(x->field[a->field].type);
+    const int64_t gap = a->mine_at - b->mine_at;
+    int64_t k;
+    if (a->field != b->field || dpari_hx_mem(&x->field[a->field]) || !a->packs || b->direct ||
+        b->beside != 0 || gap == 0 || gap % size != 0 || gap > DPARI_HX_BESIDE ||
+        -gap > DPARI_HX_BESIDE || a->elements * size <= DPARI_STRIDE_FEW * a->give.run ||
+        !dpari_hx_mates(a, b)) {
+        return 0;
+    }
+    for (k = p->s; k < p->s + p->s_items; k++) {
+        if (x->item[k].field == a->field && !dpari_hx_apart(a, &x->item[k])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+{
+    int64_t i, j;
+    for (i = p->r; i < p->r + p->r_items; i++) {
+        dpari_hx_item *a = &x->item[i];
+        for (j = p->s; j < p->s + p->s_items && a->wiper == 0; j++) {
+            dpari_hx_item *b = &x->item[j];
+            if (dpari_hx_may_wipe(x, p, a, b)) {
+                b->beside = (a->mine_at - b->mine_at) / dpar_type_bytes(x->field[a->field].type);
+                a->wiper = j - i;
+                dpari_hx_prepare(x, b, DPAR_SUM);
+                a->give.clear = b->take.beside == 0;
+            }
+        }
+    }
+}
+
+/* ---- rows whose ends are asked for ------------------------------------------------------------
+ */
+
+/* Rows of a box along a dim. */
+static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
+{
+    int64_t rows = 1;
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows;
+}
+
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
+}
+
+/* Does forward ask for the ends of the rows that peers read? */
+static int dpari_hx_asks(const dpar_halo_exchange *x)
+{
+    const dpari_hx_step *last = &x->step[x->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k, rows = 0;
+    for (k = 0; k < end; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        rows += it->row >= 0 ? dpari_hx_rows(it, it->row) : 0;
+    }
+    return rows > 0 && rows <= DPARI_HX_ALL_ROWS;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        dpari_hx_step *p = &x->step[s];
+        for (k = p->r; k < p->s + p->s_items; k++) {
+            dpari_hx_item *it = &x->item[k];
+            const int sends = k >= p->s;
+            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
+            if (it->peer >= 0) {
+                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
+                it->pack_at += w->out_at[give];
+                it->take_at += w->in_at[!give];
+            }
+            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+        }
+        dpari_hx_wipe_beside(x, p);
+        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x, x->item + p->s, p->own_first, 1);
+        dpari_hx_pair(x, x->item + p->s + p->own_first, p->s_items - p->own_first, 1);
+    }
+    dpari_hx_gather_all(x);
+    x->asks = dpari_hx_asks(x);
+    x->prepared = DPAR_SUM;
+}

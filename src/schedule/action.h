@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+#ifndef DPARI_SCHEDULE_ACTION_H
+#define DPARI_SCHEDULE_ACTION_H
+
+#include "../base/arith.h"
+#include "schedule.h"
+
+/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. */
+DPARI_FN const char *dpari_action_name(int32_t kind)
+{
+    switch (kind) { /* no table: its pointers would be data to relocate */
+    case DPAR_FORWARD: return "F";
+    case DPAR_BACKWARD: return "B";
+    case DPAR_INPUT: return "I";
+    case DPAR_WEIGHT: return "W";
+    case DPAR_SEND_F: return "SEND_F";
+    case DPAR_RECV_F: return "RECV_F";
+    case DPAR_SEND_B: return "SEND_B";
+    case DPAR_RECV_B: return "RECV_B";
+    case DPAR_UNSHARD: return "UNSHARD";
+    case DPAR_RESHARD: return "RESHARD";
+    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_OFFLOAD: return "OFFLOAD";
+    case DPAR_RELOAD: return "RELOAD";
+    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    default: return "";
+    }
+}
+
+/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
+DPARI_FN int dpari_action_has_micro(int32_t kind)
+{
+    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
+}
+
+/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
+{
+    return stage % s->chain == 0 ? -1 : stage - 1;
+}
+
+DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
+{
+    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+}
+
+/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
+{
+    int32_t at;
+    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
+        map < 0 || map >= DPAR_STAGE_MAPS) {
+        return -1;
+    }
+    at = stage % ranks;
+    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* axes - names for the axes of a test's mesh, whose number the test chooses. */
+#ifndef AXES_H
+#define AXES_H
+
+#include "dpar.h"
+
+/* "a b c" for 3; 0 to 9, which is one too many. */
+static DPARI_UNUSED const char *axis_names(int axes)
+{
+    static const char *const names[] = {
+        "",          "a",           "a b",           "a b c",           "a b c d",
+        "a b c d e", "a b c d e f", "a b c d e f g", "a b c d e f g h", "a b c d e f g h i"};
+    return names[axes];
+}
+
+/* A rank's coordinate along an axis; -1: it is outside, or there is no such axis. */
+static DPARI_UNUSED int32_t mesh_coord(const dpar_mesh *m, int32_t rank, int32_t axis)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    return axis >= 0 && axis < m->axes && dpar_mesh_coords(m, rank, coord) ? coord[axis] : -1;
+}
+
+/* Placements that cut in that order of the axes. */
+static DPARI_UNUSED void cut_in(dpar_placement *p, int32_t axes, const int32_t *order)
+{
+    int32_t k;
+    for (k = 0; k < axes; k++) {
+        p[order[k]].order = k;
+    }
+}
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* launch: every row of the table of launchers, what is half a row, mixed rows and what only looks
+ * like a launcher, against the variables that each launcher is documented to set. The rows of Open MPI
+ * 4.1.4 and MPICH 4.0.2 are as recorded from them. Nothing here touches the environment. */
+#include "dpar_comm.h"
+
+#include "check.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A list "A=1", "B=2", ..., NULL in place of the environment. */
+static const char *listed(const void *user, const char *name)
+{
+    const char *const *list = (const char *const *)user;
+    size_t n = strlen(name);
+    for (; *list != NULL; list++) {
+        if (strncmp(*list, name, n) == 0 && (*list)[n] == '=') {
+            return *list + n + 1;
+        }
+    }
+    return NULL;
+}
+
+static dpar_start job;
+static int32_t nodes;
+static dpar_why why;
+
+static dpar_status find(const char *const *list)
+{
+    dpari_site site;
+    site.env = listed;
+    site.user = list;
+    site.root = "";
+    memset(&job, 0x55, sizeof job);
+    why.text[0] = 0;
+    nodes = -7;
+    return dpari_job_from(&site, &job, &nodes, &why);
+}
+
+/* The row is taken, with these numbers. */
+static void expect(const char *const *list, int launcher, int rank, int size, int local_rank,
+                   int local_size, int in_nodes, const char *id)
+{
+    CHECK_INT(find(list), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    CHECK_TEXT(dpari_launcher_name(job.launcher), dpari_launcher_name(launcher));
+    CHECK_INT(job.rank, rank);
+    CHECK_INT(job.size, size);
+    CHECK_INT(job.local_rank, local_rank);
+    CHECK_INT(job.local_size, local_size);
+    CHECK_INT(nodes, in_nodes);
+    CHECK_TEXT(job.id, id);
+}
+
+/* It fails, the sentence holds `word`, and nothing is written. */
+static void refuse(const char *const *list, const char *word)
+{
+    CHECK_INT(find(list), DPAR_E_ARG);
+    if (strstr(why.text, word) == NULL) {
+        CHECK_TEXT(why.text, word);
+    }
+    CHECK_INT(job.rank, 0x55555555);
+    CHECK_INT(nodes, -7);
+}
+
+#define LIST(...)                                                                                  \
+    static const char *const list[] = {__VA_ARGS__, NULL};
+
+static void test_rows(void)
+{
+    {
+        static const char *const list[] = {"HOME=/", NULL};
+        expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
+    }
+    {
+        LIST("DPAR_RANK=2", "DPAR_SIZE=4", "DPAR_LOCAL_RANK=0", "DPAR_LOCAL_SIZE=2", "DPAR_JOB=mine")
+        expect(list, DPAR_LAUNCHER_DPAR, 2, 4, 0, 2, 0, "mine");
+    }
+    {
+        LIST("DPAR_RANK=2", "DPAR_SIZE=4")
+        expect(list, DPAR_LAUNCHER_DPAR, 2, 4, -1, -1, 0, "");
+    }
+    {
+        LIST("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
+             "MASTER_ADDR=n1", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RESTART_COUNT=2")
+        expect(list, DPAR_LAUNCHER_TORCHRUN, 5, 8, 1, 4, 0, "x@n1:29500#2");
+    }
+    { /* torch's own "env://", without torchrun */
+        LIST("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=n1", "MASTER_PORT=29500")
+        expect(list, DPAR_LAUNCHER_TORCHRUN, 0, 1, -1, -1, 0, "@n1:29500");
+    }
+    {
+        LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=3",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_RANK=3", "PMIX_NAMESPACE=1189871617",
+             "OMPI_MCA_ess_base_jobid=7")
+        expect(list, DPAR_LAUNCHER_OPENMPI, 3, 4, 3, 4, 1, "1189871617");
+    }
+    {
+        LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_MCA_ess_base_jobid=7")
+        expect(list, DPAR_LAUNCHER_OPENMPI, 3, 4, -1, -1, 0, "7");
+    }
+    {
+        LIST("PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=8", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
+             "HYDI_CONTROL_FD=7")
+        expect(list, DPAR_LAUNCHER_HYDRA, 1, 2, 1, 2, 1, "");
+    }
+    {
+        LIST("PMI_RANK=9", "PMI_SIZE=16", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4", "PALS_APID=abc",
+             "PALS_RANKID=9", "PBS_JOBID=12.desched1")
+        expect(list, DPAR_LAUNCHER_PALS, 9, 16, 1, 4, 0, "12.desched1+abc");
+    }
+    {
+        LIST("PALS_RANKID=9", "PALS_NRANKS=16", "PALS_LOCAL_RANKID=1", "PALS_LOCAL_SIZE=8", "PALS_APID=abc")
+        expect(list, DPAR_LAUNCHER_PALS, 9, 16, 1, 8, 0, "+abc");
+    }
+    {
+        LIST("PALS_RANKID=9", "PALS_SIZE=12", "PALS_LOCAL_RANKID=1")
+        expect(list, DPAR_LAUNCHER_PALS, 9, 12, 1, -1, 0, "");
+    }
+    {
+        LIST("MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=6", "MV2_COMM_WORLD_LOCAL_RANK=1",
+             "MV2_COMM_WORLD_LOCAL_SIZE=3", "MPIRUN_HOST=h", "MPIRUN_ID=77")
+        expect(list, DPAR_LAUNCHER_MVAPICH, 1, 6, 1, 3, 0, "h:77");
+    }
+    {
+        LIST("FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
+        expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
+    }
+    { /* 5 ranks on 2 nodes: 3 and 2, nobody knows where */
+        LIST("FLUX_TASK_RANK=4", "FLUX_JOB_SIZE=5", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=2")
+        expect(list, DPAR_LAUNCHER_FLUX, 4, 5, 1, -1, 2, "");
+    }
+    {
+        LIST("JSM_NAMESPACE_RANK=3", "JSM_NAMESPACE_SIZE=12", "JSM_NAMESPACE_LOCAL_RANK=3",
+             "LSB_JOBID=5", "PMIX_RANK=3")
+        expect(list, DPAR_LAUNCHER_JSRUN, 3, 12, 3, -1, 0, "5");
+    }
+    {
+        LIST("SLURM_PROCID=8", "SLURM_NTASKS=99", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=11",
+             "SLURM_LOCALID=0", "SLURM_NODEID=2", "SLURM_STEP_TASKS_PER_NODE=4(x2),3", "SLURM_JOB_ID=42")
+        expect(list, DPAR_LAUNCHER_SLURM, 8, 11, 0, 3, 3, "42.3");
+    }
+    {
+        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=1",
+             "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_JOBID=42")
+        expect(list, DPAR_LAUNCHER_SLURM, 1, 4, 1, 4, 1, "42.0");
+    }
+}
+
+/* An inner launcher wins; numbers of two rows are never mixed. */
+static void test_mixed(void)
+{
+    { /* mpirun inside sbatch: both sets are there */
+        LIST("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2",
+             "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
+             "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=9")
+        expect(list, DPAR_LAUNCHER_OPENMPI, 5, 8, 1, 4, 0, "9");
+    }
+    { /* torchrun inside srun */
+        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0",
+             "RANK=4", "WORLD_SIZE=8", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=4")
+        expect(list, DPAR_LAUNCHER_TORCHRUN, 4, 8, 0, 4, 0, "");
+    }
+    { /* dpar's own above all */
+        LIST("RANK=4", "WORLD_SIZE=8", "DPAR_RANK=1", "DPAR_SIZE=2", "PMI_RANK=0", "PMI_SIZE=1")
+        expect(list, DPAR_LAUNCHER_DPAR, 1, 2, -1, -1, 0, "");
+    }
+    { /* srun --mpi=pmi2: Slurm knows the node, PMI does not */
+        LIST("PMI_RANK=5", "PMI_SIZE=8", "PMI_FD=3", "SLURM_PROCID=5", "SLURM_STEP_ID=0",
+             "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+             "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=1")
+        expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "1.0");
+    }
+    { /* MPICH's mpiexec inside srun: another job than the step */
+        LIST("PMI_RANK=1", "PMI_SIZE=3", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=3", "SLURM_PROCID=0",
+             "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=1")
+        expect(list, DPAR_LAUNCHER_HYDRA, 1, 3, 1, 3, 1, "");
+    }
+    { /* srun --mpi=pmix */
+        LIST("PMIX_RANK=1", "SLURM_PROCID=1", "SLURM_STEP_ID=4", "SLURM_STEP_NUM_TASKS=2",
+             "SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_JOB_ID=1")
+        expect(list, DPAR_LAUNCHER_SLURM, 1, 2, 1, 2, 1, "1.4");
+    }
+}
+
+/* What looks like a launcher and is none. */
+static void test_false_positives(void)
+{
+    { /* salloc or sbatch without srun */
+        LIST("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "SLURM_NODEID=0")
+        expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
+    }
+    { /* the shell of an allocation is a step of its own: 2^32 - 6; the batch script: 2^32 - 5 */
+        LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=8", "SLURM_JOB_ID=42")
+        expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
+    }
+    {
+        LIST("SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_NTASKS=8")
+        expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
+    }
+    { /* left over in a shell: sizes without a rank, names that only begin alike */
+        LIST("WORLD_SIZE=8", "LOCAL_RANK=1", "RANKS=3", "OMPI_COMM_WORLD_SIZE=2", "PMI_SIZE=2",
+             "PMI_RANKS=1", "MASTER_ADDR=h")
+        expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
+    }
+}
+
+static void test_refused(void)
+{
+    {
+        LIST("PMIX_RANK=0", "PMIX_NAMESPACE=3")
+        refuse(list, "how many");
+    }
+    {
+        LIST("DPAR_RANK=0")
+        refuse(list, "DPAR_RANK is set but DPAR_SIZE is not");
+    }
+    {
+        LIST("DPAR_SIZE=4")
+        refuse(list, "DPAR_SIZE is set but DPAR_RANK is not");
+    }
+    {
+        LIST("RANK=3", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=8")
+        refuse(list, "torchrun: RANK is set but WORLD_SIZE is not");
+    }
+    {
+        LIST("OMPI_COMM_WORLD_RANK=3", "WORLD_SIZE=4", "PMI_SIZE=4")
+        refuse(list, "Open MPI: OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not");
+    }
+    {
+        LIST("PALS_RANKID=3")
+        refuse(list, "PALS_RANKID is set but none of");
+    }
+    {
+        LIST("FLUX_TASK_RANK=3")
+        refuse(list, "FLUX_JOB_SIZE is not");
+    }
+    {
+        LIST("SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=2")
+        refuse(list, "SLURM_PROCID is not");
+    }
+    {
+        LIST("DPAR_RANK=4", "DPAR_SIZE=4")
+        refuse(list, "rank 4 is not in a job of 4 ranks (0 .. 3)");
+    }
+    {
+        LIST("DPAR_RANK=0", "DPAR_SIZE=0")
+        refuse(list, "a job of 0 ranks");
+    }
+    {
+        LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=5")
+        refuse(list, "5 ranks on this node, 4 in the whole job");
+    }
+    {
+        LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=0")
+        refuse(list, "0 ranks on this node");
+    }
+    {
+        LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=2", "DPAR_LOCAL_RANK=2")
+        refuse(list, "local rank 2 does not fit 2 ranks");
+    }
+    {
+        LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_RANK=4")
+        refuse(list, "local rank 4 does not fit 4 ranks");
+    }
+    {
+        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_NODEID=1",
+             "SLURM_STEP_TASKS_PER_NODE=4")
+        refuse(list, "SLURM_STEP_TASKS_PER_NODE is \"4\"");
+    }
+    {
+        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=7", "SLURM_STEP_TASKS_PER_NODE=4,3")
+        refuse(list, "SLURM_NODEID is not set");
+    }
+}
+
+static void test_numbers(void)
+{
+    static const char *const bad[] = {"",     "12x", "x",           "-1", "+1",          " 1",
+                                      "1 ",   "1.0", "2147483648",  "0x1", "1e3",
+                                      "99999999999999999999999999", NULL};
+    const char *list[3];
+    char text[64];
+    int64_t v = 7;
+    int i;
+    list[1] = "DPAR_SIZE=4";
+    list[2] = NULL;
+    for (i = 0; bad[i] != NULL; i++) {
+        snprintf(text, sizeof text, "DPAR_RANK=%s", bad[i]);
+        list[0] = text;
+        refuse(list, "DPAR_RANK is \"");
+        CHECK(strstr(why.text, "whole number") != NULL);
+    }
+    CHECK_INT(dpari_job_number("2147483647", INT32_MAX, &v), 1);
+    CHECK_INT(v, 2147483647);
+    CHECK_INT(dpari_job_number("007", INT32_MAX, &v), 1);
+    CHECK_INT(v, 7);
+}
+
+static void test_tasks(void)
+{
+    static const char *const bad[] = {"",     ",",     "4,",     "4(x",   "4(x2",  "4(2)",  "4(x0)", "4(x2)3",
+                                      "x2",   "-4",    "4 ,3",   "4;3",   "4(x2),", "4(x)",  "2147483648",
+                                      "1(x2147483647),1(x2)", "4(x2),,3", NULL};
+    int32_t tasks = -1, n = -1, node;
+    int i;
+    for (node = 0; node < 3; node++) { /* the example of the manual */
+        CHECK_INT(dpari_job_tasks("4(x2),3", node, &tasks, &n), 1);
+        CHECK_INT(tasks, node < 2 ? 4 : 3);
+        CHECK_INT(n, 3);
+    }
+    CHECK_INT(dpari_job_tasks("4(x2),3", 3, &tasks, &n), 0);
+    CHECK_INT(dpari_job_tasks("4(x2),3", -1, &tasks, &n), 0);
+    CHECK_INT(dpari_job_tasks("4(x2),4", -1, &tasks, &n), 1);
+    CHECK_INT(n, 3);
+    CHECK_INT(dpari_job_tasks("1,2,3(x1000000),4", 1000001, &tasks, &n), 1);
+    CHECK_INT(tasks, 3);
+    CHECK_INT(dpari_job_tasks("1,2,3(x1000000),4", 1000002, &tasks, &n), 1);
+    CHECK_INT(tasks, 4);
+    for (i = 0; bad[i] != NULL; i++) {
+        tasks = n = 9;
+        if (dpari_job_tasks(bad[i], 0, &tasks, &n) != 0) {
+            CHECK_TEXT(bad[i], "refused");
+        }
+        CHECK_INT(tasks, 9);
+    }
+}
+
+/* A name longer than its room keeps its beginning and tells apart what follows. */
+static void test_long_id(void)
+{
+    char text[400], first[64];
+    const char *list[4];
+    list[0] = "DPAR_RANK=0";
+    list[1] = "DPAR_SIZE=2";
+    list[2] = text;
+    list[3] = NULL;
+    memset(text, 'a', sizeof text);
+    memcpy(text, "DPAR_JOB=", 9);
+    text[300] = 0;
+    CHECK_INT(find(list), DPAR_OK);
+    CHECK_INT(strlen(job.id), 63);
+    memcpy(first, job.id, 64);
+    text[299] = 'b';
+    CHECK_INT(find(list), DPAR_OK);
+    CHECK_INT(strlen(job.id), 63);
+    CHECK(strcmp(first, job.id) != 0);
+    CHECK(strncmp(first, job.id, 46) == 0);
+    text[9 + 63] = 0; /* fits whole */
+    CHECK_INT(find(list), DPAR_OK);
+    CHECK_TEXT(job.id, text + 9);
+}
+
+/* PALS at times says the size only by a file of a line a rank. */
+static void test_nodefile(void)
+{
+    char name[] = "/tmp/dpar_test_XXXXXX", text[64];
+    const char *list[4];
+    int fd = mkstemp(name);
+    CHECK(fd >= 0);
+    CHECK_INT(write(fd, "n1\nn1\nn2\nn2\n", 12), 12);
+    snprintf(text, sizeof text, "PBS_NODEFILE=%s", name);
+    list[0] = "PALS_RANKID=3";
+    list[1] = "PALS_LOCAL_SIZE=2";
+    list[2] = text;
+    list[3] = NULL;
+    expect(list, DPAR_LAUNCHER_PALS, 3, 4, -1, 2, 0, "");
+    list[0] = "PALS_RANKID=4";
+    refuse(list, "rank 4 is not in a job of 4");
+    CHECK_INT(write(fd, "n3", 2), 2); /* the last line may lack its end */
+    expect(list, DPAR_LAUNCHER_PALS, 4, 5, -1, 2, 0, "");
+    close(fd);
+    unlink(name);
+}
+
+static void test_names(void)
+{
+    int i, k;
+    for (i = 0; i < DPAR_LAUNCHERS; i++) {
+        CHECK(strcmp(dpari_launcher_name(i), "?") != 0);
+        for (k = 0; k < i; k++) {
+            CHECK(strcmp(dpari_launcher_name(i), dpari_launcher_name(k)) != 0);
+        }
+    }
+    CHECK_TEXT(dpari_launcher_name(-1), "?");
+    CHECK_TEXT(dpari_launcher_name(DPAR_LAUNCHERS), "?");
+    CHECK_INT(dpar_start_read(NULL, &why), DPAR_E_ARG);
+}
+
+/* Sockets of different jobs have different names, of one job the same; abstract ones begin with a
+ * zero, files are in /tmp. */
+static void test_socket_names(void)
+{
+    struct sockaddr_un a, b;
+    dpar_start j;
+    socklen_t n, m;
+    memset(&j, 0, sizeof j);
+    j.launcher = DPAR_LAUNCHER_DPAR;
+    j.size = 4;
+    strcpy(j.id, "one");
+    n = dpari_meet_name(&j, 0, 0, &a);
+    CHECK(a.sun_path[0] == 0 && strncmp(a.sun_path + 1, "dpar.", 5) == 0);
+    j.rank = 3;
+    j.size = 5; /* told apart by the greeting, so that it can be said */
+    m = dpari_meet_name(&j, 0, 0, &b);
+    CHECK(n == m && memcmp(&a, &b, n) == 0);
+    m = dpari_meet_name(&j, 1, 0, &b);
+    CHECK(n == m && memcmp(&a, &b, n) != 0);
+    strcpy(j.id, "two");
+    m = dpari_meet_name(&j, 0, 0, &b);
+    CHECK(n == m && memcmp(&a, &b, n) != 0);
+    j.launcher = DPAR_LAUNCHER_TORCHRUN;
+    dpari_meet_name(&j, 0, 0, &a);
+    CHECK(memcmp(&a, &b, n) != 0);
+    m = dpari_meet_name(&j, 0, 1, &b);
+    CHECK(strncmp(b.sun_path, "/tmp/dpar.", 10) == 0);
+    CHECK_INT(m, offsetof(struct sockaddr_un, sun_path) + strlen(b.sun_path) + 1);
+}
+
+int main(void)
+{
+    test_rows();
+    test_mixed();
+    test_false_positives();
+    test_refused();
+    test_numbers();
+    test_tasks();
+    test_long_id();
+    test_nodefile();
+    test_names();
+    test_socket_names();
+    return CHECK_DONE();
+}

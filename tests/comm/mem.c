@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* mem: what each operation of the table does, in the host's memory: what a device's is compared
+ * with. Expected: one loop over the elements in scalar double or float, by the sentence in mem.h.
+ * Sizes of 0, odd ones, those round blocks; what lies behind an output stays. */
+#include "dpar_comm.h"
+
+#include "elements.h"
+
+static dpar_mem host;
+
+/* ---- spans */
+
+static void span_case(int32_t to, int32_t from, int64_t n, double scale, int add)
+{
+    double a[MOST], b[MOST], was[MOST];
+    dpar_mem_span s;
+    int64_t i;
+    int wrong = 0;
+    fill(a, n + GUARD, to);
+    fill(b, n, from);
+    memcpy(was, a, sizeof was);
+    memset(&s, 0, sizeof s);
+    s.to = a;
+    s.from = b;
+    s.count = n;
+    s.to_type = to;
+    s.from_type = from;
+    s.scale = scale;
+    s.add = add;
+    CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
+    for (i = 0; i < n + GUARD; i++) {
+        const double old = read_at(was, i, to), v = i < n ? scale * read_at(b, i, from) : 0.0;
+        const double want = i >= n ? old : add ? rounded(old + v, to) : rounded(v, to);
+        wrong += !same(read_at(a, i, to), want);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+static void spans(void)
+{
+    static const double scales[] = {1.0, 0.5, -3.0, 0.1};
+    double a[MOST], b[MOST];
+    uint32_t bits[MOST], copy[MOST];
+    dpar_mem_span s[3];
+    int i, j, k, m;
+    for (i = 0; i < 4 * 4 * COUNTS; i++) {
+        for (m = 0; m < 8; m++) {
+            span_case(floats[i % 4], floats[i / 4 % 4], counts[i / 16], scales[m / 2], m % 2);
+        }
+    }
+    for (i = 0; i < MOST; i++) {
+        bits[i] = (uint32_t)(random_bits() >> 32) | (i % 5 == 0 ? 0x7f800001u : 0u);
+    }
+    memset(s, 0, sizeof s); /* copied as it is, filled, 0: three at once */
+    s[0].to = copy;
+    s[0].from = bits;
+    s[0].count = 333;
+    s[0].to_type = s[0].from_type = DPAR_F32;
+    s[0].scale = 1.0;
+    s[1].to = a;
+    s[1].count = 200;
+    s[1].to_type = DPAR_F32;
+    s[1].scale = 2.5;
+    s[2].to = b;
+    s[2].count = 77;
+    s[2].to_type = DPAR_I64;
+    memset(b, 1, sizeof b);
+    CHECK_INT(host.span(NULL, s, 3), DPAR_OK);
+    CHECK(memcmp(copy, bits, 333 * 4) == 0);
+    for (k = 0, j = 0; k < 200; k++) {
+        j += !same(read_at(a, k, DPAR_F32), 2.5);
+    }
+    for (k = 0; k < 78; k++) {
+        j += (((const int64_t *)(const void *)b)[k] == 0) != (k < 77);
+    }
+    CHECK_INT(j, 0);
+}
+
+/* ---- sums */
+
+static double both(double a, double b, int32_t op, int32_t sums)
+{
+    const double v = op == DPAR_SUM || op == DPAR_AVG ? a + b
+                     : op == DPAR_PRODUCT             ? a * b
+                     : op == DPAR_MAX                 ? (a > b ? a : b)
+                                                      : (a < b ? a : b);
+    return sums == DPAR_F64 ? v : (double)(float)v;
+}
+
+static void reduce_case(int32_t to, int32_t from, int32_t sums, int32_t op, int64_t n, int parts,
+                        int add)
+{
+    static double a[MOST], was[MOST], b[9 * MOST];
+    const double scale = add ? 1.0 : 0.3;
+    const int64_t stride = n + 5;
+    dpar_mem_reduce r;
+    int64_t i;
+    int p, wrong = 0;
+    fill(a, n + GUARD, to);
+    fill(b, stride * parts, from);
+    memcpy(was, a, sizeof was);
+    memset(&r, 0, sizeof r);
+    r.to = a;
+    r.from = b;
+    r.count = n;
+    r.parts = parts;
+    r.stride = stride;
+    r.to_type = to;
+    r.from_type = from;
+    r.sums = sums;
+    r.op = op;
+    r.add = add;
+    r.scale = scale;
+    CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
+    for (i = 0; i < n + GUARD; i++) {
+        const double old = read_at(was, i, to);
+        double v = read_at(b, i, from);
+        for (p = 1; p < parts && i < n; p++) {
+            v = both(v, read_at(b, p * stride + i, from), op, sums);
+        }
+        if (op == DPAR_AVG && parts > 1) {
+            v = sums == DPAR_F64 ? v / parts : (double)((float)v / (float)parts);
+        }
+        if (!add) {
+            v = sums == DPAR_F64 ? v * scale : (double)((float)v * (float)scale);
+        } else {
+            v = sums == DPAR_F64 ? old + v : (double)((float)old + (float)v);
+        }
+        wrong += !same(read_at(a, i, to), i < n ? rounded(v, to) : old);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+static void reduces(void)
+{
+    static const int parts[3] = {1, 2, 9};
+    static const int32_t ops[5] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
+    int i, k;
+    for (i = 0; i < 4 * 4 * 2 * 5; i++) {
+        const int32_t to = floats[i % 4], from = floats[i / 4 % 4];
+        const int32_t sums = i / 16 % 2 ? DPAR_F64 : DPAR_F32;
+        for (k = 0; k < 12 && (sums == DPAR_F64 || (to != DPAR_F64 && from != DPAR_F64)); k++) {
+            reduce_case(to, from, sums, ops[i / 32], counts[(i + k) % COUNTS], parts[k % 3], k % 2);
+        }
+    }
+}
+
+static void looks(void)
+{
+    double a[MOST];
+    dpar_mem_finite f;
+    int64_t found, n;
+    int k, t;
+    for (k = 0; k < 4 * COUNTS; k++) {
+        n = counts[k / 4];
+        t = floats[k % 4];
+        fill(a, n + 1, t);
+        memset(&f, 0, sizeof f);
+        f.in = a;
+        f.count = n;
+        f.first = 1000;
+        f.type = t;
+        f.found = &found;
+        write_at(a, n, t, 1e300); /* behind it: infinite, or large */
+        CHECK_INT(host.finite(NULL, &f), DPAR_OK);
+        CHECK_INT(found, -1);
+        if (n > 2) {
+            const double nan = (double)NAN;
+            memcpy((char *)a + 2 * dpar_type_bytes(t),
+                   t == DPAR_F64   ? (const void *)&nan
+                   : t == DPAR_F32 ? (const void *)"\0\0\x80\xff"
+                   : t == DPAR_F16 ? (const void *)"\x01\x7c"
+                                   : (const void *)"\x80\x7f",
+                   (size_t)dpar_type_bytes(t));
+            CHECK_INT(host.finite(NULL, &f), DPAR_OK);
+            CHECK_INT(found, 1002);
+            f.keep = 1;
+            f.first = 5000;
+            CHECK_INT(host.finite(NULL, &f), DPAR_OK);
+            CHECK_INT(found, 1002);
+            found = -1;
+            CHECK_INT(host.finite(NULL, &f), DPAR_OK);
+            CHECK_INT(found, 5002);
+        }
+    }
+}
+
+/* ---- what is refused */
+
+static void refused(void)
+{
+    double a[8] = {0};
+    int64_t found;
+    dpar_mem_span s;
+    dpar_mem_reduce r;
+    dpar_mem_finite f;
+#define REFUSED(call, change)                                                                      \
+    do {                                                                                           \
+        change;                                                                                    \
+        CHECK_INT(call, DPAR_E_ARG);                                                               \
+    } while (0)
+    memset(&s, 0, sizeof s);
+    s.to = a;
+    s.from = a;
+    s.count = 1;
+    s.scale = 1.0;
+    REFUSED(host.span(NULL, &s, 1), (void)0); /* types that were left out */
+    REFUSED(host.span(NULL, &s, 1), s.to_type = DPAR_F64);
+    REFUSED(host.span(NULL, &s, 1), (s.to_type = DPAR_NO_TYPE, s.from_type = DPAR_F64));
+    s.to_type = DPAR_F64;
+    CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
+    REFUSED(host.span(NULL, &s, 1), s.count = -1);
+    REFUSED(host.span(NULL, &s, 1), (s.count = 1, s.to = NULL));
+    REFUSED(host.span(NULL, &s, 1), (s.to = a, s.to_type = DPAR_I32));
+    REFUSED(host.span(NULL, &s, 1), (s.from_type = DPAR_I32, s.add = 1));
+    REFUSED(host.span(NULL, &s, 1), (s.add = 0, s.scale = 2.0));
+    REFUSED(host.span(NULL, &s, 1), (s.scale = 1.0, s.from_type = s.to_type = DPAR_F4));
+    memset(&r, 0, sizeof r);
+    r.to = a;
+    r.from = a;
+    r.count = r.parts = r.stride = 1;
+    r.op = DPAR_SUM;
+    r.scale = 1.0;
+    REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = DPAR_F64);
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_NO_TYPE, r.sums = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_F64, r.from_type = DPAR_NO_TYPE));
+    r.from_type = DPAR_F64;
+    CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
+    REFUSED(host.reduce(NULL, &r), r.parts = 0);
+    REFUSED(host.reduce(NULL, &r), (r.parts = 1, r.op = DPAR_COPY));
+    REFUSED(host.reduce(NULL, &r), (r.op = DPAR_SUM, r.sums = DPAR_F32));
+    REFUSED(host.reduce(NULL, &r), (r.sums = DPAR_F64, r.from_type = DPAR_I32));
+    REFUSED(host.reduce(NULL, &r), (r.from_type = DPAR_F64, r.count = 2));
+    memset(&f, 0, sizeof f);
+    f.found = &found;
+    REFUSED(host.finite(NULL, &f), (void)0);
+    f.type = DPAR_F64;
+    CHECK_INT(host.finite(NULL, &f), DPAR_OK);
+    CHECK_INT(found, -1);
+    REFUSED(host.finite(NULL, &f), f.type = DPAR_I8);
+    REFUSED(host.finite(NULL, &f), (f.type = DPAR_F32, f.found = NULL));
+}
+
+static void boxes(void)
+{
+    double a[6] = {1, 2, 3, 4, 5, 6}, b[6];
+    dpar_mem_box x;
+    memset(&x, 0, sizeof x);
+    x.to = b;
+    x.from = a;
+    x.dims = 2; /* transposed */
+    x.extent[0] = x.from_stride[0] = 3;
+    x.extent[1] = 2;
+    x.extent[0] = 2;
+    x.extent[1] = 3;
+    x.from_stride[1] = 1;
+    x.to_stride[0] = 1;
+    x.to_stride[1] = 2;
+    b[1] = 9.0;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG); /* types that were left out */
+    x.to_type = DPAR_F64;
+    CHECK_INT(dpar_mem_move_box(&x), DPAR_E_ARG);
+    x.from_type = DPAR_F64;
+    x.op = DPAR_AVG;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
+    x.op = DPAR_COPY;
+    x.through = DPAR_F16;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
+    CHECK_NEAR(b[1], 9.0, 0.0);
+    x.through = DPAR_NO_TYPE;
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_OK);
+    CHECK_NEAR(b[1], 4.0, 0.0);
+    CHECK_NEAR(b[2], 2.0, 0.0);
+    CHECK_INT(host.pin(NULL, a, 8), DPAR_OK);
+    CHECK_INT(host.unpin(NULL, a), DPAR_OK);
+    CHECK_INT(host.wait(NULL), DPAR_OK);
+}
+
+int main(void)
+{
+    host = dpar_mem_host();
+    CHECK(host.layers == NULL);
+    spans();
+    reduces();
+    looks();
+    refused();
+    boxes();
+    return CHECK_DONE();
+}

@@ -1,0 +1,873 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* The fault suite. Each round starts 2 to 6 ranks that do random operations without end; at a
+ * random moment one of them is killed, stopped, delayed, returns, crashes or calls something else,
+ * or their launcher is killed. Then: every other rank's call returns, in time, with the right
+ * status and a sentence that names the culprit; later calls say the same; what had come before was
+ * right; no process, no file in /dev/shm and no descriptor is left. With `halo` most operations are
+ * halo exchanges, forward and adjoint, in every way; and a rank may plan something else.
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/faults.c -o faults -lm
+ *     ./faults ROUNDS [SEED [FIRST [halo]]]     (FIRST and ROUNDS 1: one round again)
+ * Needs Linux (/proc). */
+#include "dpar_halo.h"
+#include "halo_work.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum {
+    NONE,
+    KILL,       /* kill -9 while it runs */
+    KILL_EARLY, /* at any time from its birth on */
+    STOP_CONT,  /* SIGSTOP; goes on after the others have given up */
+    STOP_KILL,
+    STOP_ONLY, /* stays stopped: the launcher must end it */
+    DELAY_SHORT,
+    DELAY_LONG, /* beyond the deadline */
+    MISMATCH,
+    RETURN_0, /* leaves in order, while the others go on */
+    RETURN_1,
+    EXIT,
+    CRASH,
+    ABORT,
+    LAUNCHER, /* kill -9 of the process that started them */
+    FAULTS
+};
+static const char *const fault_names[FAULTS] = {
+    "none",     "kill -9",  "kill -9 early", "stop, go on", "stop, kill",
+    "stop",     "delay",    "long delay",    "mismatch",    "return 0",
+    "return 1", "_exit(3)", "crash",         "abort",       "kill launcher"};
+
+/* What a rank tells the driver, in shared memory: readable after a kill. */
+typedef struct seat {
+    volatile int32_t pid, stage; /* 0 not yet, 1 at work, 2 its calls have failed or ended */
+    volatile int32_t entered;    /* operations that it began */
+    volatile int32_t kind;       /* of the last */
+    volatile int32_t status, later, other; /* first failure, the same again, the world's */
+    volatile int32_t wrong;                /* results that were not right */
+    volatile int32_t strict;               /* the sentence must name the culprit */
+    volatile double when;
+    char text[240], report[6000];
+} seat;
+
+typedef struct board {
+    /* the round */
+    uint64_t seed;
+    int32_t n, fault, victim, at, plain, threads, slot_bytes, operations;
+    int32_t halo;    /* 1: of halo exchanges */
+    int32_t quarrel; /* MISMATCH: over a collective, over an exchange, over a plan */
+    double timeout_s, pause_s;
+    /* what happened */
+    seat rank[ORACLE_RANKS];
+    volatile int32_t launched, launch_status, fds;
+    char launch_text[240];
+} board;
+
+enum { ROOM = 200000, SLOTS = 3, HALOS = 3 };
+enum { COLLECTIVE, EXCHANGE, PLAN };
+
+/* --- a rank --- */
+
+typedef struct job {
+    oracle o;
+    board *b;
+    seat *me;
+    dpar_comm *comm[3]; /* the world, a duplicate, its half */
+    oracle_slot slot[SLOTS];
+    halo_work halo[HALOS];
+    uint64_t exchanges;
+    dpar_comm *failed; /* whose call failed */
+} job;
+
+static void sleep_s(double s)
+{
+    struct timespec t;
+    t.tv_sec = (time_t)s;
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    }
+}
+
+static dpar_status collective(job *j, int which, uint64_t seed)
+{
+    dpar_comm *c = j->comm[which];
+    oracle_case k = oracle_random_case(seed, c->size, ROOM);
+    oracle_flight f;
+    dpar_status s;
+    j->me->kind = k.kind;
+    s = oracle_begin(&j->o, c, &k, &j->slot[0], &f);
+    s = s == DPAR_OK ? oracle_wait(&j->o, &f) : s;
+    j->failed = c;
+    if (s == DPAR_OK) {
+        oracle_check(&j->o, &f);
+    }
+    return s;
+}
+
+/* Three posted collectives; after a failure the other works must end too. */
+static dpar_status posted(job *j, uint64_t seed)
+{
+    oracle_flight f[SLOTS];
+    dpar_status s = DPAR_OK, first = DPAR_OK;
+    int i, begun = 0;
+    for (i = 0; i < SLOTS && s == DPAR_OK; i++) {
+        dpar_comm *c = j->comm[oracle_below(&seed, 2)];
+        oracle_case k = oracle_random_case(oracle_next(&seed), c->size, ROOM / 4);
+        k.how = k.how == ORACLE_BLOCKING ? ORACLE_WAIT : k.how;
+        j->me->kind = k.kind;
+        s = oracle_begin(&j->o, c, &k, &j->slot[i], &f[i]);
+        j->failed = c;
+        begun += s == DPAR_OK;
+    }
+    first = s;
+    for (i = begun - 1; i >= 0; i--) {
+        s = oracle_wait(&j->o, &f[i]);
+        if (s == DPAR_OK) {
+            oracle_check(&j->o, &f[i]);
+        } else if (first == DPAR_OK) {
+            first = s;
+            j->failed = f[i].comm;
+        }
+    }
+    return first;
+}
+
+/* A ring of messages or a batch to everybody, all contents checked. */
+static dpar_status message(job *j, uint64_t seed)
+{
+    dpar_comm *c = j->comm[oracle_below(&seed, 2)];
+    int form = (int)oracle_below(&seed, 3), me = c->rank, n = c->size, r, k = 0;
+    int64_t i, count = oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 17));
+    uint8_t *out = j->slot[0].memory[oracle_below(&seed, 2)][0];
+    uint8_t *in = j->slot[0].memory[oracle_below(&seed, 2)][1];
+    dpar_work w[2];
+    dpar_call call[2 * ORACLE_RANKS];
+    dpar_status s = DPAR_OK;
+    count = form == 2 ? count / 8 : count;
+    memset(w, 0, sizeof w);
+    memset(call, 0, sizeof call);
+    memset(out, (int)(seed & 127) + me, (size_t)count);
+    j->me->kind = DPAR_SEND;
+    j->failed = c;
+    if (form < 2) { /* both posted, or the send alone */
+        s = dpar_send(c, out, count, DPAR_U8, (me + 1) % n, 3, &w[0]);
+        if (s == DPAR_OK) {
+            s = dpar_recv(c, in, count, DPAR_U8, (me + n - 1) % n, 3, form == 0 ? NULL : &w[1]);
+        }
+        for (r = 1; r >= 0; r--) {
+            dpar_status t = dpar_wait(&w[r]);
+            s = s == DPAR_OK ? t : s;
+        }
+        for (i = 0; i < count && s == DPAR_OK; i++) {
+            j->me->wrong += in[i] != (uint8_t)((int)(seed & 127) + (me + n - 1) % n);
+        }
+        return s;
+    }
+    for (r = 0; r < n; r++) {
+        call[k].kind = DPAR_SEND, call[k].root = r, call[k].in = out;
+        call[k + 1].kind = DPAR_RECV, call[k + 1].root = r;
+        call[k + 1].out = in + r * count;
+        call[k].type = call[k + 1].type = DPAR_U8;
+        call[k].count = call[k + 1].count = count;
+        k += 2;
+    }
+    s = dpar_batch(c, call, k, NULL);
+    for (i = 0; i < n * count && s == DPAR_OK; i++) {
+        j->me->wrong += in[i] != (uint8_t)((int)(seed & 127) + (int)(i / count));
+    }
+    return s;
+}
+
+static dpar_status exchange(job *j, uint64_t seed)
+{
+    halo_work *w = &j->halo[oracle_below(&seed, HALOS)];
+    int adds = oracle_below(&seed, 3) == 0;
+    dpar_status s =
+        halo_work_run(w, &j->o, j->exchanges++, adds, (int)oracle_below(&seed, 4), &j->me->wrong);
+    j->failed = w->c;
+    return s;
+}
+
+static dpar_status operation(job *j, uint64_t seed)
+{
+    int64_t which = oracle_below(&seed, 10);
+    if (j->b->halo && oracle_below(&seed, 5) > 0) {
+        return exchange(j, seed);
+    }
+    if (which < 5) {
+        return collective(j, (int)oracle_below(&seed, 2), seed);
+    }
+    return which < 7 ? posted(j, seed) : which < 9 ? message(j, seed) : collective(j, 2, seed);
+}
+
+/* The sum that all do together before the victim does what it is there for. */
+static dpar_status together(job *j, int odd)
+{
+    int32_t x[2] = {1, 1}, y[2] = {0, 0};
+    dpar_status s = dpar_all_reduce(j->comm[0], x, y, odd ? 2 : 1, DPAR_I32, DPAR_SUM, NULL);
+    j->me->kind = DPAR_ALL_REDUCE;
+    j->failed = j->comm[0];
+    return s;
+}
+
+/* All exchange, the victim the other way round. Who needs nothing of it hears of it in the sum. */
+static dpar_status against_the_others(job *j, int mine)
+{
+    halo_work *w = &j->halo[0];
+    dpar_status s;
+    for (; w < &j->halo[HALOS - 1] && w->options.way == DPAR_HALO_MESSAGES; w++) {
+    }
+    if (w->options.way == DPAR_HALO_MESSAGES) { /* messages of other modes may fit */
+        return together(j, mine);
+    }
+    s = halo_work_run(w, &j->o, j->exchanges++, mine, 1, &j->me->wrong);
+    j->failed = w->c;
+    return s == DPAR_OK ? together(j, 0) : s;
+}
+
+/* The victim plans another thing: all are told, by a sentence with its number, and go on. */
+static void plan_quarrel(job *j, int mine)
+{
+    halo_work *w = &j->halo[0];
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    void *memory = NULL;
+    char rank[32];
+    (void)snprintf(rank, sizeof rank, "%d", j->b->victim);
+    why.text[0] = '\0';
+    w->options.tag += mine;
+    if (posix_memalign(&memory, 64, (size_t)w->bytes) != 0 ||
+        plan_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x, &why) !=
+            DPAR_E_MISMATCH ||
+        strstr(why.text, rank) == NULL || w->c->status != DPAR_OK) {
+        j->me->wrong += 1000;
+    }
+    free(memory);
+    w->options.tag -= mine;
+}
+
+/* What the victim does by itself. 1: its part is over. */
+static int misbehave(job *j)
+{
+    volatile int *nowhere = NULL;
+    switch (j->b->fault) {
+    case DELAY_SHORT:
+    case DELAY_LONG: sleep_s(j->b->pause_s); return 0;
+    case RETURN_0:
+    case RETURN_1: return 1;
+    case EXIT: _exit(3);
+    case CRASH: *nowhere = 1; return 1;
+    case ABORT: dpar_comm_abort(j->comm[0], DPAR_E_NONE, "no data is left"); return 0;
+    default: return 0;
+    }
+}
+
+/* What all do at the victim's moment. */
+static dpar_status at_once(job *j, int mine)
+{
+    if (j->b->fault == MISMATCH && j->b->quarrel == EXCHANGE) {
+        return against_the_others(j, mine);
+    }
+    if (j->b->fault == MISMATCH && j->b->quarrel == PLAN) {
+        plan_quarrel(j, mine);
+        return DPAR_OK;
+    }
+    return together(j, mine && j->b->fault == MISMATCH);
+}
+
+static void tell(job *j, dpar_status s)
+{
+    board *b = j->b;
+    dpar_comm *c = j->failed;
+    dpar_text t;
+    memcpy(j->me->text, c->why.text, sizeof j->me->text);
+    j->me->status = s;
+    j->me->strict = c != j->comm[2];
+    j->me->when = oracle_now();
+    j->me->later = dpar_barrier(c, NULL);
+    if (strcmp(j->me->text, c->why.text) != 0) {
+        j->me->later = 100; /* the sentence changed */
+    }
+    if (b->fault == KILL || b->fault == CRASH || b->fault == EXIT || b->fault == RETURN_1) {
+        j->me->other = dpar_barrier(j->comm[0], NULL);
+    }
+    dpar_text_init(&t, j->me->report, sizeof j->me->report);
+    dpar_comm_report(j->comm[0], &t);
+}
+
+static int rank_main(dpar_comm *world, void *arg)
+{
+    job j;
+    board *b = (board *)arg;
+    dpar_status s = DPAR_OK;
+    uint64_t seed = b->seed;
+    int i, over = 0, mine = world->rank == b->victim;
+    memset(&j, 0, sizeof j);
+    if (!b->threads) {
+        alarm(110);
+        signal(SIGSEGV, SIG_DFL);
+    }
+    j.b = b, j.me = &b->rank[world->rank];
+    j.o.world = j.comm[0] = j.failed = world;
+    j.o.own = oracle_mix(b->seed + (uint64_t)world->rank);
+    j.o.delays = 1;
+    for (i = 0; i < SLOTS && s == DPAR_OK; i++) {
+        s = oracle_slot_make(&j.o, &j.slot[i], ROOM * b->n);
+    }
+    j.me->pid = (int32_t)getpid();
+    j.me->stage = 1;
+    s = s == DPAR_OK ? dpar_comm_split(world, 0, 0, &j.comm[1]) : s;
+    s = s == DPAR_OK ? dpar_comm_split(world, world->rank % 2, -world->rank, &j.comm[2]) : s;
+    for (i = 0; i < HALOS && b->halo && s == DPAR_OK; i++) {
+        j.failed = j.comm[i % 2];
+        s = halo_work_open(&j.halo[i], j.failed, oracle_mix(b->seed + 77 + (uint64_t)i));
+    }
+    for (i = 0; s == DPAR_OK && !over && (b->operations == 0 || i < b->operations); i++) {
+        j.me->entered = i + 1;
+        if (b->fault >= DELAY_SHORT && b->fault <= ABORT && i == b->at) {
+            over = mine && misbehave(&j);
+            s = over ? s : at_once(&j, mine);
+        }
+        s = s == DPAR_OK && !over ? operation(&j, oracle_next(&seed)) : s;
+    }
+    j.me->wrong += j.o.failed;
+    if (s != DPAR_OK) {
+        tell(&j, s);
+    } else {
+        j.me->when = oracle_now();
+    }
+    j.me->stage = 2;
+    if (!over) { /* one that returns early closes nothing: that would be a call of its own */
+        for (i = HALOS - 1; i >= 0 && b->halo; i--) {
+            dpar_status closed = halo_work_close(&j.halo[i]);
+            j.me->wrong += s == DPAR_OK && closed != DPAR_OK;
+        }
+        (void)dpar_comm_close(j.comm[2]);
+        (void)dpar_comm_close(j.comm[1]);
+    }
+    for (i = 0; i < SLOTS; i++) {
+        if (j.slot[i].image != NULL) {
+            oracle_slot_free(&j.o, &j.slot[i]);
+        }
+    }
+    oracle_free(&j.o);
+    return (over && b->fault == RETURN_1) || (s != DPAR_OK && b->fault == STOP_ONLY);
+}
+
+/* --- the launcher of a round, a process of its own --- */
+
+static int count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (d != NULL && readdir(d) != NULL) {
+        n++;
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
+static void launch(board *b)
+{
+    dpar_options options;
+    dpar_why why;
+    int fds = count_fds();
+    memset(&options, 0, sizeof options);
+    why.text[0] = '\0';
+    options.timeout_s = b->timeout_s;
+    options.grace_s = b->fault == STOP_ONLY ? 0.5 : 8.0;
+    options.slot_bytes = b->slot_bytes;
+    options.plain = b->plain;
+    options.threads = b->threads;
+    b->launch_status = dpar_launch_with(b->n, rank_main, b, &options, &why);
+    memcpy(b->launch_text, why.text, sizeof b->launch_text);
+    b->fds = count_fds() - fds;
+    b->launched = 1;
+}
+
+/* --- the driver ---
+ * Nothing that goes right waits this long; but on a busy machine a rank was seen to get 20 ms of a
+ * core in 10 s, so what is called a hang has lasted a minute and more. */
+
+static int shown;
+
+static int complain(const board *b, long round, const char *what)
+{
+    int r;
+    if (shown++ < 12) {
+        printf("WRONG round %ld: %d %s, %s of rank %d, plain %d: %s\n  launch: %s: \"%s\"\n", round,
+               b->n, b->threads ? "threads" : "ranks", fault_names[b->fault], b->victim, b->plain,
+               what, b->launched ? dpar_status_text(b->launch_status) : "did not return",
+               b->launch_text);
+        for (r = 0; r < b->n; r++) {
+            printf("  rank %d: stage %d, operation %d, status %d, later %d, other %d: \"%s\"\n", r,
+                   b->rank[r].stage, b->rank[r].entered, b->rank[r].status, b->rank[r].later,
+                   b->rank[r].other, b->rank[r].text);
+        }
+        fflush(stdout);
+    }
+    return 1;
+}
+
+/* Reads state, parent and session of a process; 0 when it is gone. */
+static int process(const char *pid, char *state, int *parent, int *session)
+{
+    char path[64], line[600];
+    char *p;
+    int group;
+    size_t got;
+    FILE *f;
+    (void)snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    f = fopen(path, "r");
+    if (f == NULL) {
+        return 0;
+    }
+    got = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[got] = '\0';
+    p = strrchr(line, ')');
+    return p != NULL && sscanf(p + 1, " %c %d %d %d", state, parent, &group, session) == 4;
+}
+
+/* Living processes of that session, or the first living child of a process. */
+static int living(int of_session, int child_of)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    int n = 0;
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        char state;
+        int parent, session;
+        if (e->d_name[0] < '0' || e->d_name[0] > '9' ||
+            !process(e->d_name, &state, &parent, &session) || state == 'Z' || state == 'X') {
+            continue;
+        }
+        if (child_of != 0 && parent == child_of) {
+            n = atoi(e->d_name);
+            break;
+        }
+        n += child_of == 0 && session == of_session;
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
+/* Files that these processes left in /dev/shm: their names begin with dpar.PID. */
+static int files_left(const board *b, int launcher)
+{
+    DIR *d = opendir("/dev/shm");
+    struct dirent *e;
+    int n = 0, r;
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        int pid;
+        if (sscanf(e->d_name, "dpar.%d.", &pid) != 1) {
+            continue;
+        }
+        n += pid == launcher;
+        for (r = 0; r < b->n; r++) {
+            n += pid == b->rank[r].pid;
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
+/* Waits until the process ends; 0 when it does not. */
+static int ended(pid_t pid, double seconds)
+{
+    double until = oracle_now() + seconds;
+    while (waitpid(pid, NULL, WNOHANG) == 0) {
+        if (oracle_now() > until) {
+            return 0;
+        }
+        usleep(200);
+    }
+    return 1;
+}
+
+/* Until all ranks but the victim have told; 0 when they do not. */
+static int all_told(const board *b, double seconds)
+{
+    double until = oracle_now() + seconds;
+    int r;
+    for (r = 0; r < b->n; r++) {
+        while (r != b->victim && b->rank[r].stage != 2) {
+            if (oracle_now() > until) {
+                return 0;
+            }
+            usleep(200);
+        }
+    }
+    return 1;
+}
+
+static void plan(board *b, uint64_t seed, int halo)
+{
+    /* of 40: how often each fault comes */
+    static const int weight[FAULTS] = {1, 10, 5, 1, 1, 1, 1, 1, 3, 3, 2, 2, 2, 2, 5};
+    static const int plain[6] = {0,
+                                 0,
+                                 DPAR_WITHOUT_MEMFD,
+                                 DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
+                                 DPAR_WITHOUT_FUTEX,
+                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT};
+    int64_t draw = oracle_below(&seed, 40);
+    memset(b, 0, sizeof *b);
+    for (b->fault = 0; draw >= weight[b->fault]; b->fault++) {
+        draw -= weight[b->fault];
+    }
+    b->n = 2 + (int32_t)oracle_below(&seed, 5);
+    b->victim = (int32_t)oracle_below(&seed, b->n);
+    b->at = (int32_t)oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 7));
+    b->plain = plain[oracle_below(&seed, 6)];
+    b->slot_bytes = oracle_below(&seed, 2) == 0 ? 4096 : 0;
+    b->threads =
+        oracle_below(&seed, 4) == 0 &&
+        (b->fault == NONE || b->fault == DELAY_SHORT || b->fault == DELAY_LONG ||
+         b->fault == MISMATCH || b->fault == RETURN_0 || b->fault == RETURN_1 || b->fault == ABORT);
+    b->timeout_s = b->fault >= STOP_CONT && b->fault <= STOP_ONLY ? 1.0
+                   : b->fault == DELAY_LONG                       ? 1.0
+                                                                  : 60.0;
+    /* before a signal: 50 us to 26 ms, evenly in the logarithm; inside a rank: by the fault */
+    b->pause_s = 50e-6 * (double)(1 + oracle_below(&seed, 100) / 50.0) *
+                 (double)(1 << oracle_below(&seed, 9));
+    b->pause_s = b->fault == DELAY_SHORT ? 0.2 : b->fault == DELAY_LONG ? 1.8 : b->pause_s;
+    b->operations = b->fault == NONE || b->fault == DELAY_SHORT ? 60 : 0;
+    b->operations += b->operations > 0 ? b->at : 0;
+    b->seed = oracle_next(&seed);
+    b->halo = halo;
+    b->quarrel = halo ? (int32_t)oracle_below(&seed, 3) : COLLECTIVE;
+    if (b->fault == MISMATCH && b->quarrel == PLAN) {
+        b->operations = b->at + 20;
+    }
+}
+
+/* Does what comes from outside; 0: something hangs. *when: the moment. */
+static int inflict(board *b, pid_t launcher, double *when)
+{
+    double until = oracle_now() + 60; /* a busy machine starts ranks late */
+    pid_t pid = 0;
+    *when = oracle_now();
+    if (b->fault == LAUNCHER || b->fault == KILL_EARLY) {
+        sleep_s(b->pause_s / 4);
+        if (b->fault == KILL_EARLY) {
+            while (pid == 0 && !b->launched && oracle_now() < until) {
+                pid = (pid_t)living(0, (int)launcher);
+            }
+            if (pid > 0) {
+                kill(pid, SIGKILL);
+            }
+        } else {
+            kill(launcher, SIGKILL);
+        }
+        *when = oracle_now();
+        return 1;
+    }
+    if (b->fault < KILL || b->fault > STOP_ONLY) {
+        return 1;
+    }
+    while (b->rank[b->victim].stage == 0) {
+        if (oracle_now() > until) {
+            return 0;
+        }
+        usleep(50);
+    }
+    sleep_s(b->pause_s);
+    pid = (pid_t)b->rank[b->victim].pid;
+    kill(pid, b->fault == KILL ? SIGKILL : SIGSTOP);
+    *when = oracle_now();
+    if (b->fault != KILL) {
+        if (!all_told(b, 60)) {
+            kill(pid, SIGKILL);
+            return 0;
+        }
+        if (b->fault != STOP_ONLY) {
+            kill(pid, b->fault == STOP_CONT ? SIGCONT : SIGKILL);
+        }
+    }
+    return 1;
+}
+
+/* Of the ranks that are not the victim. */
+static dpar_status expected(const board *b)
+{
+    switch (b->fault) {
+    case KILL:
+    case KILL_EARLY:
+    case RETURN_0:
+    case RETURN_1:
+    case EXIT:
+    case CRASH: return DPAR_E_PEER;
+    case STOP_CONT:
+    case STOP_KILL:
+    case STOP_ONLY:
+    case DELAY_LONG: return DPAR_E_TIMEOUT;
+    case MISMATCH: return b->quarrel == PLAN ? DPAR_OK : DPAR_E_MISMATCH;
+    case ABORT: return DPAR_E_NONE;
+    default: return DPAR_OK;
+    }
+}
+
+/* What the launch must say. */
+static int judge_launch(const board *b, long round)
+{
+    char rank[32];
+    int f = b->fault, dies = f == KILL || f == KILL_EARLY || f == STOP_KILL || f == CRASH;
+    int bad = dies || f == STOP_ONLY || f == RETURN_1 || f == EXIT;
+    (void)snprintf(rank, sizeof rank, "rank %d", b->victim);
+    if (f == LAUNCHER) {
+        return 0;
+    }
+    if (bad != (b->launch_status == DPAR_E_PEER) && f != STOP_CONT && f != DELAY_LONG) {
+        return complain(b, round, "the launch's status");
+    }
+    if ((dies || f == RETURN_1 || f == EXIT) &&
+        strstr(b->launch_text, f == KILL_EARLY ? "rank" : rank) == NULL) {
+        return complain(b, round, "the launch's sentence does not name the rank");
+    }
+    if (((f == KILL || f == KILL_EARLY) && strstr(b->launch_text, "9") == NULL) ||
+        (f == EXIT && strstr(b->launch_text, "3") == NULL)) {
+        return complain(b, round, "the launch's sentence does not say how it ended");
+    }
+    return b->fds != 0 ? complain(b, round, "the launcher's descriptors changed") : 0;
+}
+
+/* Does it say that the victim did not come, or a rank that says so, or one that says so of it? */
+static int blames(const board *b, int r)
+{
+    int steps;
+    for (steps = 0; steps < b->n && r != b->victim; steps++) {
+        const char *end = strstr(b->rank[r].text, " did not come in");
+        /* not "of 4 ranks: 1 did not come in" */
+        if (end == NULL || end - b->rank[r].text < 6 || strncmp(end - 6, "rank ", 5) != 0 ||
+            end[-1] < '0' || end[-1] >= '0' + b->n) {
+            return 0;
+        }
+        r = end[-1] - '0';
+    }
+    return r == b->victim;
+}
+
+/* Who needs nothing of the culprit's exchange goes on to the sum, where one that has failed ends
+ * its part: does that one name the culprit? */
+static int hears_of_another(const board *b, const seat *s, const char *culprit)
+{
+    const char *at = strstr(s->text, " called barrier #");
+    int r;
+    if (at == NULL || at[-1] < '0' || at[-1] >= '0' + b->n) {
+        return 0;
+    }
+    r = at[-1] - '0';
+    return b->rank[r].status == DPAR_E_MISMATCH && strstr(b->rank[r].text, culprit) != NULL;
+}
+
+/* What a rank that is not the victim must have said. */
+static int judge_rank(const board *b, long round, int r)
+{
+    const seat *s = &b->rank[r];
+    dpar_status want = expected(b);
+    int f = b->fault, message;
+    char rank[32];
+    (void)snprintf(rank, sizeof rank, "rank %d", b->victim);
+    if (s->wrong != 0) {
+        return complain(b, round, "wrong data");
+    }
+    if (f == LAUNCHER || ((f == KILL_EARLY || f == KILL) && s->stage == 0)) {
+        return 0; /* it was still on its way into the world: the launcher has said so */
+    }
+    if (s->stage != 2) {
+        return complain(b, round, "a rank did not come to its end");
+    }
+    /* another that had given up before has left: that is this rank's news, if it says so */
+    if (want == DPAR_E_TIMEOUT && s->status == DPAR_E_PEER && s->later == s->status &&
+        (strstr(s->text, "has left (failed: ") != NULL ||
+         strstr(s->text, " returned 1 (failed: ") != NULL ||
+         strstr(s->text, "closed the communicator or returned (failed: ") != NULL)) {
+        return 0;
+    }
+    /* a rank that returned 0 has closed the world, which is a call that the others did not make */
+    if (f == RETURN_0 && s->status == DPAR_E_MISMATCH) {
+        want = s->status;
+    }
+    if (s->status != want) {
+        return complain(b, round, "a rank's status");
+    }
+    if (want == DPAR_OK) {
+        return 0;
+    }
+    if (s->later != want) {
+        return complain(b, round, "a later call says something else");
+    }
+    if (s->other != 0 && s->other != want) {
+        return complain(b, round, "the world says something else");
+    }
+    if (f == ABORT) {
+        return strstr(s->text, "no data is left") == NULL
+                   ? complain(b, round, "the sentence of the abort")
+                   : 0;
+    }
+    /* who waits for a message may give up on a rank that itself waits for the culprit, and the
+     * first sentence is everybody's; so may one whose neighbour in a grid gave up in another
+     * communicator a moment before */
+    if (want == DPAR_E_TIMEOUT && blames(b, r)) {
+        return 0;
+    }
+    message = want == DPAR_E_TIMEOUT && (strstr(s->text, "send") || strstr(s->text, "recv"));
+    message |= f == MISMATCH && b->quarrel == EXCHANGE && hears_of_another(b, s, rank);
+    if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
+        return complain(b, round, "the sentence does not name the culprit");
+    }
+    return 0;
+}
+
+/* The flight recorder, read by a survivor after a kill: the victim's last operation is in it. */
+static int judge_report(const board *b, long round, int r)
+{
+    char rank[32];
+    const seat *v = &b->rank[b->victim];
+    const char *line;
+    (void)snprintf(rank, sizeof rank, "rank %d", b->victim);
+    if (b->fault != KILL || v->entered < 2) {
+        return 0;
+    }
+    line = strstr(b->rank[r].report, rank);
+    if (line == NULL || strstr(line, " #") == NULL) {
+        if (complain(b, round, "the report does not show the killed rank's operations")) {
+            printf("%s\n", b->rank[r].report);
+        }
+        return 1;
+    }
+    return 0;
+}
+
+static int judge(const board *b, long round)
+{
+    int r, bad, first = 0;
+    if (expected(b) == DPAR_E_TIMEOUT && strstr(b->launch_text, "could not join") != NULL) {
+        return 0; /* a busy machine: not all had come when the short deadline passed */
+    }
+    bad = judge_launch(b, round);
+    for (r = 0; r < b->n; r++) {
+        first += r != b->victim && b->rank[r].status == DPAR_E_TIMEOUT;
+    }
+    if (expected(b) == DPAR_E_TIMEOUT && first == 0 && !bad) {
+        bad = complain(b, round, "no rank saw the deadline pass");
+    }
+    for (r = 0; r < b->n && !bad; r++) {
+        if (r == b->victim && b->fault != NONE && b->fault != DELAY_SHORT) {
+            continue;
+        }
+        bad = judge_rank(b, round, r) || judge_report(b, round, r);
+    }
+    return bad;
+}
+
+/* How the faults went. */
+typedef struct tally {
+    long rounds[FAULTS], status[FAULTS][16];
+    double slowest[FAULTS];
+} tally;
+
+static void count(tally *t, const board *b, double when)
+{
+    int r;
+    t->rounds[b->fault]++;
+    for (r = 0; r < b->n; r++) {
+        int s = -b->rank[r].status;
+        if (b->rank[r].stage == 2 && r != b->victim && s >= 0 && s < 16) {
+            t->status[b->fault][s]++;
+            if (b->rank[r].when - when > t->slowest[b->fault]) {
+                t->slowest[b->fault] = b->rank[r].when - when;
+            }
+        }
+    }
+}
+
+static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
+{
+    pid_t launcher;
+    double when;
+    int fine, bad = 0;
+    plan(b, oracle_mix(seed * 1000003u + (uint64_t)round), halo);
+    fflush(stdout);
+    launcher = fork();
+    if (launcher < 0) {
+        return complain(b, round, "fork failed");
+    }
+    if (launcher == 0) {
+        setsid();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(240);
+        launch(b);
+        _exit(0);
+    }
+    fine = inflict(b, launcher, &when);
+    fine = ended(launcher, 100) && fine;
+    if (!fine) {
+        bad = complain(b, round, "HANG");
+        kill(launcher, SIGKILL);
+        kill(-launcher, SIGKILL);
+        (void)waitpid(launcher, NULL, 0);
+        usleep(20000);
+    }
+    if (b->fault == LAUNCHER || !fine) { /* the ranks must follow it */
+        double until = oracle_now() + 20;
+        while (living((int)launcher, 0) > 0 && oracle_now() < until) {
+            usleep(1000);
+        }
+    }
+    if (living((int)launcher, 0) > 0) {
+        bad = complain(b, round, "processes are left");
+        kill(-launcher, SIGKILL);
+    }
+    while (waitpid(-1, NULL, WNOHANG) > 0) { /* orphans come to this process */
+    }
+    if (files_left(b, (int)launcher) > 0) {
+        bad = complain(b, round, "a file is left in /dev/shm");
+    }
+    if (b->fault == KILL_EARLY) { /* any child was hit: the launcher knows which rank it was */
+        const char *at = strstr(b->launch_text, "rank ");
+        b->victim = at != NULL ? at[5] - '0' : 0;
+    }
+    count(t, b, when);
+    return bad || judge(b, round);
+}
+
+int main(int argc, char **argv)
+{
+    long rounds = argc > 1 ? atol(argv[1]) : 100, first = argc > 3 ? atol(argv[3]) : 0, i;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    double begin = oracle_now();
+    void *p = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    tally t;
+    int f, s, bad = 0, halo = argc > 4 && strcmp(argv[4], "halo") == 0;
+    if (rounds < 1 || p == MAP_FAILED) {
+        printf("usage: %s ROUNDS [SEED [FIRST [halo]]]\n", argv[0]);
+        return 2;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    memset(&t, 0, sizeof t);
+    for (i = first; i < first + rounds; i++) {
+        bad += one_round((board *)p, seed, i, halo, &t);
+    }
+    for (f = 0; f < FAULTS; f++) {
+        printf("%-14s %4ld rounds, slowest %6.3f s:", fault_names[f], t.rounds[f], t.slowest[f]);
+        for (s = 0; s < 16; s++) {
+            if (t.status[f][s] > 0) {
+                printf(" %ld x \"%s\"", t.status[f][s], dpar_status_text(-s));
+            }
+        }
+        printf("\n");
+    }
+    printf("%ld rounds, seed %llu, %d wrong, %.1f s, %.1f rounds a second\n", rounds,
+           (unsigned long long)seed, bad, oracle_now() - begin,
+           (double)rounds / (oracle_now() - begin));
+    return bad != 0;
+}

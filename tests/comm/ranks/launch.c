@@ -1,0 +1,682 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* launch: ranks that are forked or threads, each way in which one can fail, and what is left behind
+ * (nothing). Run without arguments it tests dpar_launch; launch.sh runs the rest:
+ *     launch join [plain]    dpar_init, one all_reduce; a line "rank R of N: sum S"
+ *     launch where           the name of the job's socket where it is a file
+ *     launch squat S [uid]   sits S seconds on the socket name of the job, as another user
+ *     launch print           printf before, in and after the ranks
+ *     launch wait            joins, then waits for a signal */
+#include "dpar_comm.h"
+
+#include "check.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static dpar_why why;
+static int32_t *seen; /* memory that all ranks of a forked launch share */
+
+/* Sum of rank + 1 over all, and what it must be: n (n + 1) / 2. */
+static int adds_up(dpar_comm *w)
+{
+    int64_t mine = w->rank + 1, sum = 0;
+    return dpar_all_reduce(w, &mine, &sum, 1, DPAR_I64, DPAR_SUM, NULL) == DPAR_OK &&
+           sum == (int64_t)w->size * (w->size + 1) / 2;
+}
+
+static int fine(dpar_comm *w, void *arg)
+{
+    (void)arg;
+    return adds_up(w) ? 0 : 90;
+}
+
+/* What rank `who` does after the first all_reduce; the others go on and see it fail. */
+enum { RETURN_3, KILL, SEGV, ABORT, EXIT_0, EXIT_4, STOP, HANG };
+typedef struct fate {
+    int who, what, others_hang;
+} fate;
+
+static int meets_fate(dpar_comm *w, void *arg)
+{
+    const fate *f = (const fate *)arg;
+    int i;
+    if (!adds_up(w)) {
+        return 90;
+    }
+    if (w->rank == f->who) {
+        switch (f->what) {
+        case RETURN_3: return 3;
+        case KILL: raise(SIGKILL); break;
+        case SEGV:
+            signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would exit */
+            raise(SIGSEGV);
+            break;
+        case ABORT:
+            signal(SIGABRT, SIG_DFL);
+            raise(SIGABRT);
+            break;
+        case EXIT_0: _exit(0);
+        case EXIT_4: _exit(4);
+        case STOP: raise(SIGSTOP); break;
+        default:
+            for (;;) {
+                pause();
+            }
+        }
+    }
+    for (i = 0; f->others_hang; i++) {
+        pause();
+    }
+    for (i = 0; i < 1000000; i++) {
+        if (!adds_up(w)) {
+            return w->status == DPAR_E_PEER ? 5 : 91;
+        }
+    }
+    return 92;
+}
+
+static dpar_status run(int n, dpar_main fn, void *arg, const dpar_options *o)
+{
+    why.text[0] = 0;
+    return dpar_launch_with(n, fn, arg, o, &why);
+}
+
+static void says(const char *word)
+{
+    if (strstr(why.text, word) == NULL) {
+        CHECK_TEXT(why.text, word);
+    }
+    CHECK(1);
+}
+
+/* No child is left, not even a dead one. */
+static void no_child(void)
+{
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
+    CHECK_INT(errno, ECHILD);
+}
+
+static void test_fine(void)
+{
+    dpar_options o;
+    int n;
+    memset(&o, 0, sizeof o);
+    for (n = 1; n <= 8; n++) {
+        o.threads = 0;
+        CHECK_INT(run(n, fine, NULL, &o), DPAR_OK);
+        o.threads = 1;
+        CHECK_INT(run(n, fine, NULL, &o), DPAR_OK);
+        no_child();
+    }
+    o.threads = 0;
+    o.plain = DPAR_WITHOUT_MEMFD;
+    CHECK_INT(run(4, fine, NULL, &o), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    CHECK_INT(dpar_launch(2, fine, NULL), DPAR_OK);
+}
+
+static void test_arguments(void)
+{
+    dpar_options o;
+    memset(&o, 0, sizeof o);
+    CHECK_INT(run(0, fine, NULL, NULL), DPAR_E_ARG);
+    says("1 .. 1024 ranks, not 0");
+    CHECK_INT(run(-5, fine, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(run(1025, fine, NULL, NULL), DPAR_E_ARG);
+    says("not 1025");
+    CHECK_INT(run(2, NULL, NULL, NULL), DPAR_E_ARG);
+    o.grace_s = -1.0;
+    CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
+    says("grace_s");
+    o.grace_s = 0.0;
+    o.threads = 2;
+    CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
+    o.threads = 0;
+    o.slot_bytes = 5000;
+    CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
+    says("slot_bytes");
+    o.slot_bytes = 0;
+    o.heap_bytes = -1;
+    CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
+    CHECK_INT(dpar_launch_with(2, NULL, NULL, NULL, NULL), DPAR_E_ARG);
+}
+
+/* Each fate of each rank: the right rank, the right way; the others are not hurt. */
+static void fates(int rounds)
+{
+    static const char *const said[] = {"returned 3",
+                                       "was killed by signal 9 (SIGKILL)",
+                                       "was killed by signal 11 (SIGSEGV)",
+                                       "was killed by signal 6 (SIGABRT)",
+                                       "left the program with status 0 before",
+                                       "left the program with status 4 before"};
+    char word[80];
+    fate f;
+    int i;
+    f.others_hang = 0;
+    for (i = 0; i < rounds; i++) {
+        f.who = i % 4;
+        f.what = i / 4 % 6;
+        CHECK_INT(run(4, meets_fate, &f, NULL), DPAR_E_PEER);
+        snprintf(word, sizeof word, "rank %d %s", f.who, said[f.what]);
+        if (strncmp(why.text, word, strlen(word)) != 0) {
+            CHECK_TEXT(why.text, word);
+        }
+        CHECK(strstr(why.text, "went on") == NULL);
+        no_child();
+    }
+}
+
+/* A rank that goes on after another failed is killed when the grace is over, a stopped one too. */
+static void test_grace(void)
+{
+    dpar_options o;
+    fate f;
+    double began = dpari_os_now();
+    memset(&o, 0, sizeof o);
+    o.grace_s = 0.3;
+    f.who = 1;
+    f.what = RETURN_3;
+    f.others_hang = 1;
+    CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
+    says("rank 1 returned 3; killed because they went on: rank 0, 2");
+    began = dpari_os_now() - began;
+    CHECK(began >= 0.3 && began < 5.0);
+    f.what = STOP; /* the others run into their deadline */
+    f.others_hang = 0;
+    o.timeout_s = 0.5;
+    CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
+    says("killed because they went on: rank 1");
+    no_child();
+}
+
+static int fails_in_thread(dpar_comm *w, void *arg)
+{
+    int *count = (int *)arg;
+    if (!adds_up(w)) {
+        return 90;
+    }
+    __atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
+    if (w->rank == 2) {
+        return 300; /* more than an exit status holds */
+    }
+    return dpar_barrier(w, NULL) == DPAR_E_PEER ? 0 : 91;
+}
+
+static void test_threads(void)
+{
+    dpar_options o;
+    int count = 0;
+    memset(&o, 0, sizeof o);
+    o.threads = 1;
+    CHECK_INT(run(4, fails_in_thread, &count, &o), DPAR_E_PEER);
+    CHECK_TEXT(why.text, "rank 2 returned 300");
+    CHECK_INT(count, 4);
+    o.threads = 0;
+    CHECK_INT(run(4, fails_in_thread, &count, &o), DPAR_E_PEER);
+    CHECK_TEXT(why.text, "rank 2 returned 300");
+    CHECK_INT(count, 4); /* forked ranks have a copy */
+}
+
+static int own_process(dpar_comm *w, void *arg)
+{
+    return w->size == 1 && w->rank == 0 && *(pid_t *)arg == getpid() ? 0 : 1;
+}
+
+static int returns_8(dpar_comm *w, void *arg)
+{
+    (void)w;
+    (void)arg;
+    return 8;
+}
+
+static void test_one(void)
+{
+    pid_t me = getpid();
+    CHECK_INT(run(1, own_process, &me, NULL), DPAR_OK);
+    CHECK_INT(run(1, returns_8, NULL, NULL), DPAR_E_PEER);
+    CHECK_TEXT(why.text, "rank 0 returned 8");
+}
+
+/* Ranks 1 and 3 are killed; the others call once both are gone: the sentence names both. */
+static int two_die(dpar_comm *w, void *arg)
+{
+    char text[4000];
+    dpar_text t;
+    int i;
+    if (w->rank == 1 || w->rank == 3) {
+        raise(SIGKILL);
+    }
+    for (i = 0; i < 10000; i++) {
+        const char *at;
+        dpar_text_init(&t, text, sizeof text);
+        dpar_comm_report(w, &t);
+        at = strstr(text, "killed by signal 9");
+        if (at != NULL && strstr(at + 1, "killed by signal 9") != NULL) {
+            break;
+        }
+        usleep(1000);
+    }
+    if (dpar_barrier(w, NULL) == DPAR_E_PEER &&
+        strstr(w->why.text, "rank 1 was killed by signal 9") != NULL &&
+        strstr(w->why.text, "; gone too: rank 3") != NULL) {
+        __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
+    }
+    return 0;
+}
+
+static void test_two_die(void)
+{
+    void *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK_INT(run(5, two_die, told, NULL), DPAR_E_PEER);
+    CHECK_INT(*(int *)told, 3);
+    munmap(told, 4096);
+    no_child();
+}
+
+static int launches(dpar_comm *w, void *arg)
+{
+    const dpar_options *o = (const dpar_options *)arg;
+    fate f;
+    dpar_why inner;
+    f.who = 0;
+    f.what = KILL;
+    f.others_hang = 0;
+    if (!adds_up(w) || dpar_launch_with(2, fine, NULL, o, NULL) != DPAR_OK) {
+        return 1;
+    }
+    if (o->threads == 0 && (dpar_launch_with(2, meets_fate, &f, o, &inner) != DPAR_E_PEER ||
+                            strncmp(inner.text, "rank 0 was killed", 17) != 0)) {
+        return 2;
+    }
+    return adds_up(w) ? 0 : 3;
+}
+
+static void test_nested(void)
+{
+    dpar_options o;
+    memset(&o, 0, sizeof o);
+    CHECK_INT(run(3, launches, &o, NULL), DPAR_OK);
+    o.threads = 1;
+    CHECK_INT(run(3, launches, &o, NULL), DPAR_OK);
+    CHECK_INT(run(2, launches, &o, &o), DPAR_OK);
+    no_child();
+}
+
+/* Other children are for the program to wait for; SIGCHLD may be ignored; signals interrupt. */
+static void tick(int number)
+{
+    (void)number;
+}
+
+static void test_company(void)
+{
+    struct itimerval every;
+    struct sigaction act;
+    int status = 0;
+    pid_t child = fork();
+    fate f;
+    if (child == 0) {
+        _exit(7);
+    }
+    usleep(20000); /* it is dead before the launch looks */
+    CHECK_INT(run(3, fine, NULL, NULL), DPAR_OK);
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK_INT(WEXITSTATUS(status), 7);
+    signal(SIGCHLD, SIG_IGN);
+    CHECK_INT(run(3, fine, NULL, NULL), DPAR_OK);
+    f.who = 1;
+    f.what = RETURN_3;
+    f.others_hang = 0;
+    CHECK_INT(run(3, meets_fate, &f, NULL), DPAR_E_PEER);
+    CHECK_TEXT(why.text, "rank 1 returned 3");
+    f.what = KILL;
+    CHECK_INT(run(3, meets_fate, &f, NULL), DPAR_E_PEER);
+    says("rank 1 ended before its function returned");
+    signal(SIGCHLD, SIG_DFL);
+    memset(&act, 0, sizeof act);
+    act.sa_handler = tick; /* without SA_RESTART */
+    sigaction(SIGALRM, &act, NULL);
+    memset(&every, 0, sizeof every);
+    every.it_interval.tv_usec = every.it_value.tv_usec = 500;
+    setitimer(ITIMER_REAL, &every, NULL);
+    CHECK_INT(run(4, fine, NULL, NULL), DPAR_OK);
+    CHECK_INT(run(3, meets_fate, &f, NULL), DPAR_E_PEER);
+    says("rank 1 was killed by signal 9");
+    memset(&every, 0, sizeof every);
+    setitimer(ITIMER_REAL, &every, NULL);
+    no_child();
+}
+
+/* Few files: the supervisor does without a descriptor a rank. */
+static void test_few_files(void)
+{
+    struct rlimit old, few;
+    fate f;
+    getrlimit(RLIMIT_NOFILE, &old);
+    few = old;
+    few.rlim_cur = 9;
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &few), 0);
+    CHECK_INT(run(8, fine, NULL, NULL), DPAR_OK);
+    f.who = 5;
+    f.what = KILL;
+    f.others_hang = 0;
+    CHECK_INT(run(8, meets_fate, &f, NULL), DPAR_E_PEER);
+    says("rank 5 was killed by signal 9");
+    few.rlim_cur = 3; /* none at all: no segment */
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &few), 0);
+    CHECK_INT(run(2, fine, NULL, NULL), DPAR_E_SYSTEM);
+    says("too many open files");
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &old), 0);
+    no_child();
+}
+
+static int counts_itself(dpar_comm *w, void *arg)
+{
+    (void)w;
+    (void)arg;
+    __atomic_fetch_add(seen, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* The third of six cannot be forked: the two are gone and have not begun. In a process of its own,
+ * as a user without other processes (the limit does not bind root). */
+static void test_fork_fails(void)
+{
+    int status = 0;
+    pid_t child;
+    if (getuid() != 0) {
+        return;
+    }
+    *seen = 0;
+    child = fork();
+    if (child == 0) {
+        struct rlimit few;
+        dpar_status got;
+        few.rlim_cur = few.rlim_max = 3;
+        if (setuid(64123) != 0 || setrlimit(RLIMIT_NPROC, &few) != 0) {
+            _exit(1);
+        }
+        got = run(6, counts_itself, NULL, NULL);
+        _exit(got != DPAR_E_SYSTEM                                ? 2
+              : strncmp(why.text, "rank 2 of 6 could not be", 24) ? 3
+              : waitpid(-1, NULL, WNOHANG) != -1                  ? 4
+                                                                  : 0);
+    }
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK_INT(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+    CHECK_INT(*seen, 0);
+}
+
+/* Descriptors of this process; those of the count itself are the same each time. */
+static int open_files(void)
+{
+    DIR *at = opendir("/proc/self/fd");
+    int n = 0;
+    while (at != NULL && readdir(at) != NULL) {
+        n++;
+    }
+    if (at != NULL) {
+        closedir(at);
+    }
+    return n;
+}
+
+static int mappings(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    int n = 0, c;
+    while (f != NULL && (c = fgetc(f)) != EOF) {
+        n += c == '\n';
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+/* A hundred launches leave no descriptor and no mapping; how long one takes. */
+static void test_leaks(void)
+{
+    int i, files_before, maps_before;
+    double began;
+    fate f;
+    CHECK_INT(run(4, fine, NULL, NULL), DPAR_OK);
+    files_before = open_files();
+    maps_before = mappings();
+    began = dpari_os_now();
+    for (i = 0; i < 100; i++) {
+        CHECK_INT(run(4, fine, NULL, NULL), DPAR_OK);
+    }
+    printf("a launch of 4 ranks, one all_reduce, the end: %.2f ms\n",
+           (dpari_os_now() - began) * 10.0);
+    for (i = 0; i < 8; i++) {
+        f.who = i % 2;
+        f.what = i % 4;
+        f.others_hang = 0;
+        CHECK_INT(run(2, meets_fate, &f, NULL), DPAR_E_PEER);
+        CHECK_INT(run(1025, fine, NULL, NULL), DPAR_E_ARG);
+    }
+    CHECK_INT(open_files(), files_before);
+    CHECK(mappings() <= maps_before + 8); /* a sanitizer takes some of its own */
+    no_child();
+}
+
+static int tells_its_number(dpar_comm *w, void *arg)
+{
+    (void)arg;
+    seen[w->rank] = (int32_t)getpid();
+    while (w->rank == 3) { /* a rank that spins is gone as well */
+        __atomic_fetch_add(&seen[100], 1, __ATOMIC_SEQ_CST);
+    }
+    adds_up(w);
+    while (seen[w->rank] != 0) {
+        pause();
+    }
+    return 0;
+}
+
+/* kill -9 of the launcher: within a second all its ranks are gone, and theirs. */
+static int launches_those(dpar_comm *w, void *arg)
+{
+    seen[8 + w->rank] = (int32_t)getpid();
+    return (int)dpar_launch(4, tells_its_number, arg);
+}
+
+static void orphans(dpar_main fn, int n, int all)
+{
+    pid_t launcher;
+    int i, left = all, tries;
+    memset(seen, 0, 64);
+    launcher = fork();
+    if (launcher == 0) {
+        dpar_launch(n, fn, NULL);
+        _exit(0);
+    }
+    for (tries = 0; tries < 3000 && left > 0; tries++) { /* a busy machine takes its time */
+        usleep(10000);
+        for (i = 0, left = all; i < 16; i++) {
+            left -= __atomic_load_n(&seen[i], __ATOMIC_SEQ_CST) != 0;
+        }
+    }
+    CHECK_INT(left, 0);
+    kill(launcher, SIGKILL);
+    waitpid(launcher, NULL, 0);
+    for (tries = 0, left = 1; tries < 100 && left > 0; tries++) {
+        usleep(10000);
+        for (i = 0, left = 0; i < 16; i++) {
+            char path[40], state[64] = "";
+            FILE *f;
+            if (seen[i] == 0 || kill((pid_t)seen[i], 0) != 0) {
+                continue;
+            }
+            snprintf(path, sizeof path, "/proc/%d/stat", (int)seen[i]);
+            f = fopen(path, "r");
+            if (f != NULL) { /* one that init has not yet waited for is gone too */
+                if (fgets(state, sizeof state, f) == NULL) {
+                    state[0] = 0;
+                }
+                fclose(f);
+                left += state[0] != 0 && strstr(state, ") Z") == NULL;
+            }
+        }
+    }
+    CHECK_INT(left, 0);
+    for (i = 0; i < 16 && left > 0; i++) { /* a failed test leaves nobody behind either */
+        if (seen[i] > 0) {
+            kill((pid_t)seen[i], SIGKILL);
+        }
+    }
+}
+
+/* Four ranks say who they are; then four inside one that is a rank itself. */
+static void test_orphans(void)
+{
+#if defined(__linux__)
+    orphans(tells_its_number, 4, 4);
+    orphans(launches_those, 1, 5);
+#endif
+}
+
+/* ---- what launch.sh runs ----------------------------------------------------------------------
+ */
+
+static int join(int plain, int then_wait)
+{
+    dpar_options o;
+    dpar_comm *w = NULL;
+    dpar_start start;
+    dpar_status status;
+    int ok;
+    memset(&o, 0, sizeof o);
+    o.plain = plain;
+    status = dpar_init(&w, &o, &why);
+    if (status != DPAR_OK) {
+        printf("status %d: %s\n", (int)status, why.text);
+        return 1;
+    }
+    ok = adds_up(w);
+    if (dpar_start_read(&start, NULL) != DPAR_OK || start.rank != w->rank) {
+        return 2;
+    }
+    printf("rank %d of %d: %s (%s)\n", (int)w->rank, (int)w->size, ok ? "adds up" : w->why.text,
+           dpari_launcher_name(start.launcher));
+    fflush(stdout);
+    while (then_wait) {
+        pause();
+    }
+    return dpar_comm_close(w) != DPAR_OK || !ok;
+}
+
+static int squat(double seconds, int uid)
+{
+    struct sockaddr_un name;
+    dpar_start start;
+    socklen_t bytes;
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (dpar_start_read(&start, &why) != DPAR_OK) {
+        return 1;
+    }
+    bytes = dpari_meet_name(&start, 0, 0, &name);
+    if ((uid >= 0 && setuid((uid_t)uid) != 0) ||
+        bind(fd, (struct sockaddr *)(void *)&name, bytes) != 0 || listen(fd, 8) != 0) {
+        return 1;
+    }
+    printf("sits\n");
+    fflush(stdout);
+    dpari_os_sleep(seconds);
+    return 0;
+}
+
+/* The name of the job's socket where such names are files. */
+static int where(void)
+{
+    struct sockaddr_un name;
+    dpar_start start;
+    if (dpar_start_read(&start, &why) != DPAR_OK) {
+        return 1;
+    }
+    dpari_meet_name(&start, 0, 1, &name);
+    printf("%s\n", name.sun_path);
+    return 0;
+}
+
+static int prints(dpar_comm *w, void *arg)
+{
+    (void)arg;
+    printf("in %d\n", (int)w->rank);
+    return 0;
+}
+
+/* Says much on both, wherever it goes, and works. */
+static int talks(dpar_comm *w, void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 2000; i++) {
+        printf("rank %d says line %d on stdout\n", (int)w->rank, i);
+        fprintf(stderr, "rank %d says line %d on stderr\n", (int)w->rank, i);
+    }
+    fflush(stdout);
+    return !adds_up(w);
+}
+
+static int talk(void)
+{
+    dpar_comm *w = NULL;
+    int bad;
+    if (getenv("DPAR_SIZE") == NULL) {
+        return dpar_launch(3, talks, NULL) != DPAR_OK;
+    }
+    bad = dpar_init(&w, NULL, &why) != DPAR_OK || talks(w, NULL);
+    return bad || dpar_comm_close(w) != DPAR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "talk") == 0) {
+        return talk();
+    }
+    if (argc > 1 && strcmp(argv[1], "join") == 0) {
+        return join(argc > 2 ? atoi(argv[2]) : 0, 0);
+    }
+    if (argc > 1 && strcmp(argv[1], "where") == 0) {
+        return where();
+    }
+    if (argc > 1 && strcmp(argv[1], "wait") == 0) {
+        return join(0, 1);
+    }
+    if (argc > 2 && strcmp(argv[1], "squat") == 0) {
+        return squat(atof(argv[2]), argc > 3 ? atoi(argv[3]) : -1);
+    }
+    if (argc > 1 && strcmp(argv[1], "print") == 0) {
+        printf("before\n"); /* held back where stdout is a file */
+        if (dpar_launch(3, prints, NULL) != DPAR_OK) {
+            return 1;
+        }
+        printf("after\n");
+        return 0;
+    }
+    alarm(120); /* nothing here may hang */
+    seen = (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    test_fine();
+    test_arguments();
+    fates(argc > 1 ? atoi(argv[1]) : 24);
+    test_grace();
+    test_threads();
+    test_one();
+    test_two_die();
+    test_nested();
+    test_company();
+    test_few_files();
+    test_fork_fails();
+    test_leaks();
+    test_orphans();
+    return CHECK_DONE();
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The examples of the index wing: what they say, exit codes, one sentence for bad input.
+: "${CC:=cc}" "${CFLAGS:=-O1}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+for name in apps/reshard commands/decompose; do
+    $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$name.c" -o "$work/${name##*/}" || exit 1
+done
+bad=0
+expect() { # exit code, words of the output, command...
+    want=$1 words=$2
+    shift 2
+    (cd "$work" && "./$@") > "$work/out" 2> "$work/err"
+    got=$?
+    if [ $got -ne "$want" ] || ! grep -q -e "$words" "$work/out" "$work/err"; then
+        echo "exit $got, expected $want and '$words': $*"; head -n 5 "$work/out" "$work/err"; bad=1
+    elif [ "$want" -eq 2 ] && [ "$(wc -l < "$work/err")" -ne 1 ]; then
+        echo "not one sentence on stderr: $*"; bad=1
+    fi
+}
+
+expect 0 'every element is where it belongs' reshard --svg owners.svg
+grep -q '</svg>' "$work/owners.svg" || { echo 'no picture'; bad=1; }
+expect 0 '2328 boxes' reshard
+ls "$work"/*.bin > /dev/null 2>&1 && { echo 'reshard leaves files'; bad=1; }
+expect 0 'svg FILE' reshard --help
+expect 2 'takes 1, 2, 4, 8 or 16' reshard --shrink 3
+expect 2 'cannot be opened' reshard --dir /nonexistent
+expect 2 'no such option' reshard --bogus
+# MPI_Dims_create's grid as MPICH 4.0.2 answers for 1024 in 3 dims
+expect 0 'MPI_Dims_create   16 x 8 x 8 .* 151 MB' decompose 1440x720x100 64x16
+expect 0 'best of all       32 x 16 x 2 .* 86.9 MB' decompose 1440x720x100 64x16
+expect 0 'GRID' decompose --help
+expect 2 'at least 1' decompose 0x3 4x4
+expect 2 'has at most 10 x 10 parts' decompose 10x10 100x100
+expect 2 'unknown machine' decompose 10x10 nosuch
+expect 2 'decompose:' decompose 10x10
+expect 2 'decompose:' decompose 10x10 4x4 --halo -1
+expect 2 'decompose:' decompose 10x10 4x4 --bytes 99999999999999999999
+expect 2 'decompose:' decompose 10x10 4x4 --periodic 2
+expect 2 'at least 0, not .-1' decompose 10x10 4x4 --halo -1
+expect 2 'at least 1, not .0' decompose 10x10 4x4 --bytes 0
+expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
+expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
+expect 2 'no such option' decompose 10x10 4x4 --foo
+expect 2 'given twice' reshard --shrink 8 --shrink 16
+expect 2 'value is missing' reshard --svg --keep
+[ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }
+if [ -c /dev/full ]; then
+    for line in 'decompose 10x10 4x4' 'decompose --help' 'reshard' 'reshard --help'; do
+        (cd "$work" && ./$line) > /dev/full 2> "$work/err"
+        [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: $line"; bad=1; }
+    done
+fi
+exit $bad

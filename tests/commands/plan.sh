@@ -1,0 +1,141 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The command: exit codes, one sentence for each bad input, JSON that parses, files that are written.
+: "${CC:=cc}" "${CFLAGS:=-O1}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. commands/plan.c -o "$work/plan" || exit 1
+plan=$work/plan
+bad=0
+expect() { # exit code, a word of the output, command...
+    want=$1 word=$2
+    shift 2
+    "$plan" "$@" > "$work/out" 2> "$work/err"
+    got=$?
+    if [ $got -ne "$want" ]; then
+        echo "exit $got, expected $want: plan $*"; head -n 3 "$work/err"; bad=1
+    elif ! grep -q -e "$word" "$work/out" "$work/err"; then
+        echo "no '$word' in: plan $*"; head -n 3 "$work/out" "$work/err"; bad=1
+    elif [ "$want" -eq 2 ] && { [ -s "$work/out" ] || [ "$(wc -l < "$work/err")" -ne 1 ]; }; then
+        echo "not one sentence on stderr: plan $*"; bad=1
+    fi
+}
+
+expect 0 'examples' --help
+expect 0 'derecho' --list
+expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
+expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
+expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
+expect 0 'fewest' llama-3-70b --cluster 8x8:h100-80 --min-gpus
+expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
+expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective
+expect 0 'tp=2' llama-3-8b --cluster 1x8:h100-80 --fix tp=2 --top 2
+expect 0 'llama' tests/data/configs/llama-3-8b.json --cluster 1x8:h100-80 --seq 4096
+expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
+expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
+expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json
+expect 1 'it fits on [0-9]* such GPUs' llama-3.1-405b --cluster 1x8:a100-80
+expect 0 'hold it: 18' llama-3-8b --cluster summit --min-gpus
+expect 0 '16 GPUs of the kind of dgx-h100, which has 8' llama-3-8b --cluster dgx-h100 --gpus 16
+expect 0 '"recommendation"' llama-3-8b --cluster dgx-h100 --json --recommend
+expect 0 'activations of 4 bytes' llama-3-8b --cluster dgx-h100 --precision fp32 --json
+expect 0 'nothing is both faster and smaller' llama-3-8b --cluster dgx-h100 --explain
+expect 0 'Exit code' --help
+
+expect 2 'needed' llama-3-8b
+expect 2 'unknown option' llama-3-8b --cluster dgx-h100 --colour red
+expect 2 'whole number' llama-3-8b --cluster dgx-h100 --gpus 0
+expect 2 'whole number' llama-3-8b --cluster dgx-h100 --gpus x
+expect 2 'nearest' lama-3-8b --cluster dgx-h100
+expect 2 'heads' gpt:layers=2,hidden=64,heads=0,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'does not divide' llama-3-8b --cluster 1x6:h100-80 --evaluate tp=6
+expect 2 'at least 1' llama-3-8b --cluster 0x8:h100-80
+expect 2 'number' llama-3-8b --cluster 8x8:h100-80,nvlink=nan
+expect 2 'unknown precision' llama-3-8b --cluster dgx-h100 --precision half
+expect 2 'strategy' llama-3-8b --cluster dgx-h100 --evaluate tpx=3
+expect 2 'whole number of nodes' llama-3-8b --cluster selene --gpus 12
+printf '{"hidden_size": 4096, "num_hidden' > "$work/cut.json"
+expect 2 'line 1' "$work/cut.json" --cluster dgx-h100
+awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
+expect 2 'deep' "$work/deep.json" --cluster dgx-h100
+printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/huge.json"
+expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
+expect 2 'layers=2000000000, decoder_layers=0: at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'parameters' gpt:layers=1000000,hidden=262144000,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
+expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
+expect 2 'does not divide 32 attention heads' llama-3-8b --cluster 8x8:h100-80 --fix tp=64
+expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --evaluate tp=8 --fix tp=4
+expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --min-gpus --recommend
+expect 2 'sp=1: tp=8 x cp=1 does not divide 8191 tokens' llama-3-8b,seq=8191 --cluster 8xdgx-h100 --evaluate dp=8,tp=8,sp=1,mbs=1
+expect 2 'needs recompute=full' llama-3-8b --cluster dgx-h100 --evaluate dp=8,recompute_layers=9
+expect 2 'does not fit: it needs up to' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
+expect 2 'the value is not one that exists' llama-3-8b --cluster dgx-h100 --fix offload=
+expect 2 'wider than the grid' grid:64x64,halo=5000 --cluster dgx-h100
+expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100
+expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
+expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
+expect 2 'name=value' llama-3-8b --cluster dgx-h100 --fix ''
+expect 2 'nothing is recomputed' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
+expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
+expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
+expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
+expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope
+expect 2 'attention is unfused' llama-3-8b --cluster dgx-h100 --attention nope
+expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
+# one option twice, or with another option for its value: not the last, not a file "--json"
+expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
+expect 2 "given twice: '--fix'" llama-3-8b --cluster dgx-h100 --fix tp=8 --fix pp=1
+expect 2 "given twice: '--batch'" llama-3-8b --cluster dgx-h100 --batch 8 --batch 8
+expect 2 "its value is missing: '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
+expect 2 "its value is missing: '--cluster'" llama-3-8b --cluster --json
+[ ! -e ./--json ] || { echo 'a file --json'; rm ./--json; bad=1; }
+expect 2 'a whole number of 0 to 2147483647' llama-3-8b --cluster dgx-h100 --evaluate tp=nan
+expect 2 'gpipe, 1f1b, interleaved' llama-3-8b --cluster dgx-h100 --evaluate schedule=foo
+expect 2 'none, selective, full' llama-3-8b --cluster dgx-h100 --evaluate recompute=some
+expect 2 'at most 1e9 GB/s' llama-3-8b --cluster 8x8:h100-80,nvlink=1e300
+# Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too
+expect 0 'pp=16,vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
+expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1
+expect 2 'pp=2 x vp=64 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=64
+expect 1 'fits on' llama-3-8b --cluster 1x1:l40s,memory=24,hbm=1008,tflops=165,nvlink=25
+mkdir "$work/folder.json"
+expect 2 'folder' "$work/folder.json" --cluster dgx-h100
+
+"$plan" deepseek-v3 --cluster 32x8:h100-80 --json --explain > "$work/plan.json" || bad=1
+if command -v python3 > /dev/null; then
+    python3 - "$work/plan.json" <<'P' || bad=1
+import json, sys
+d = json.load(open(sys.argv[1]))
+p = d["plans"][0]
+for k in "dp shard zero tp sp cp pp vp ep micro_batch micro_batches recompute schedule".split():
+    assert k in p["strategy"], k
+for k in "tokens_per_s_per_gpu tflops_per_gpu mfu fits reasons".split():
+    assert k in p, k
+m, t = dict(p["memory_gb"]), dict(p["time_s"])
+total = t.pop("total")
+assert abs(sum(t.values()) - total) < 1e-6 * total
+total = m.pop("total")
+assert abs(sum(m.values()) - total) < 1e-6 * total
+for k in "rejected evaluated seconds assumptions pareto".split():
+    assert k in d, k
+first, last = p["memory_first_stage_gb"], p["memory_last_stage_gb"]
+assert set(first) == set(last) == set(p["memory_gb"])
+assert max(first["total"], last["total"]) <= total * 1.000001
+front = d["pareto"]
+assert all(a["time_s"] <= b["time_s"] and a["memory_gb"] >= b["memory_gb"] for a, b in zip(front, front[1:]))
+assert min(t.values()) >= 0 and all(0 < q["mfu"] <= 1 for q in d["plans"])
+P
+else
+    echo 'python3: not found, the JSON was not read by another reader'
+fi
+"$plan" llama-3-8b --cluster 2x8:h100-80 --svg "$work/a.svg" --csv "$work/a.csv" > /dev/null || bad=1
+grep -q '</svg>' "$work/a.svg" && grep -q '^1,' "$work/a.csv" || { echo 'no picture or table'; bad=1; }
+"$plan" llama-3-8b --cluster dgx-h100 --recommend --svg "$work/b.svg" > /dev/null || bad=1
+grep -q '</svg>' "$work/b.svg" || { echo 'no picture of the recommendation'; bad=1; }
+if [ -c /dev/full ]; then
+    "$plan" --help > /dev/full 2> "$work/err"
+    [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo 'a full disk goes unseen'; bad=1; }
+fi
+exit $bad

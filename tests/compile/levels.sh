@@ -1,0 +1,176 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Dependencies point down only, between the folders of src/ and between the modules of one. A module
+# is a .c with its .h; it stands on another when its object, compiled alone, needs a symbol of the
+# other's. Three proofs: no arrow goes up between folders, of calls or of includes; no circle; no .h
+# names a type of a folder above its own. Prints the modules of each folder by level, lowest first.
+# SRC: where the folders are, for the proofs that this test finds what it looks for.
+. tests/compile/common.sh
+: "${SRC:=src}"
+need nm
+need tsort
+cd "$SRC" || exit 1
+
+# A folder, and all that it may stand on.
+cat > "$work/order" << 'O'
+base
+index base
+schedule index base
+cost schedule index base
+comm index base
+halo comm index base
+train schedule comm index base
+spatial halo train schedule comm index base
+debug halo comm index base
+O
+ls -d */ | tr -d / | while read -r folder; do
+    grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"
+done > "$work/wrong"
+
+# Every module alone, two at a time.
+compile() { # number, files
+    number=$1
+    shift
+    for file in "$@"; do
+        object=$(echo "$file" | tr / +)
+        $CC -std=c99 -O0 -Werror=implicit-function-declaration -D_GNU_SOURCE -c "$file" \
+            -o "$work/${object%.c}.o" || echo "$file does not compile alone"
+    done > "$work/alone_$number" 2> "$work/said_$number"
+}
+set -- */*.c
+half=$(($# / 2)) first=
+while [ $# -gt "$half" ]; do first="$first $1" && shift; done
+compile 1 "$@" &
+compile 2 $first
+wait
+cat "$work/said_1" "$work/said_2" >&2
+
+# "user used symbol": what each needs of another.
+for object in "$work"/*.o; do
+    name=${object##*/} name=${name%.o}
+    nm -gP "$object" | awk -v module="$name" '{ print module, ($2 == "U" ? "U" : "D"), $1 }'
+done | tr + / | awk '
+    $2 == "D" { home[$3] = $1 }
+    $2 == "U" { needs[++n] = $1 " " $3 }
+    END {
+        for (i = 1; i <= n; i++) {
+            split(needs[i], a, " ")
+            if (a[2] in home && home[a[2]] != a[1]) print a[1], home[a[2]], a[2]
+        }
+    }' | sort > "$work/arrows"
+[ -s "$work/arrows" ] || { echo 'no symbols: is nm the one of this compiler?'; exit 1; }
+
+# Up between folders: by calls, and by includes.
+awk '
+    FILENAME ~ /order$/ { for (i = 1; i <= NF; i++) may[$1, $i] = 1; next }
+    {
+        split($1, a, "/")
+        split($2, b, "/")
+        if (!((a[1], b[1]) in may)) print $1 " calls up: " $3 " of " $2
+        else print $1, $2 > down
+    }' down="$work/down" "$work/order" "$work/arrows" >> "$work/wrong"
+grep -n '#include "\.\./[a-z]*/' */*.[ch] | awk -v order="$work/order" '
+    BEGIN { while ((getline line < order) > 0) { n = split(line, f, " "); for (i = 1; i <= n; i++) may[f[1], f[i]] = 1 } }
+    {
+        split($0, file, ":")
+        split(file[1], a, "/")
+        split($0, path, "\"")
+        split(path[2], b, "/")
+        if (!((a[1], b[2]) in may)) print file[1] " includes up: " path[2]
+    }' >> "$work/wrong"
+
+# Circles, without the arrows that go up.
+sort -u "$work/down" > "$work/edges"
+if ! tsort "$work/edges" > "$work/sorted" 2> "$work/circles" || [ -s "$work/circles" ]; then
+    sed 's/^/circle: /' "$work/circles" >> "$work/wrong"
+fi
+
+# Types: who defines them, who names them. Comments do not count.
+for file in */*.[ch]; do
+    awk -v file="$file" '
+        {
+            text = text $0 "\n"
+        }
+        END {
+            while ((i = index(text, "/*")) > 0) {
+                rest = substr(text, i + 2)
+                j = index(rest, "*/")
+                text = substr(text, 1, i - 1) " " (j > 0 ? substr(rest, j + 2) : "")
+            }
+            n = split(text, line, "\n")
+            for (i = 1; i <= n; i++) {
+                l = line[i]
+                type = ""
+                if (l ~ /^(typedef )?(struct|union|enum) dpari?_[a-z0-9_]+ *\{/) {
+                    type = l
+                    sub(/^(typedef )?(struct|union|enum) /, "", type)
+                    sub(/ *\{.*/, "", type)
+                } else if (l ~ /^typedef .*\(\*dpari?_[a-z0-9_]+\)\(/) {
+                    type = l
+                    sub(/^typedef .*\(\*/, "", type)
+                    sub(/\).*/, "", type)
+                } else if (l ~ /^typedef [a-z0-9_]+ \**dpari?_[a-z0-9_]+\(/) {
+                    type = l
+                    sub(/\(.*/, "", type)
+                    sub(/.*[ *]/, "", type)
+                } else if (l ~ /^typedef [a-z0-9_]+ dpari?_[a-z0-9_]+;/) {
+                    type = l
+                    sub(/;.*/, "", type)
+                    sub(/.* /, "", type)
+                    if (l ~ /^typedef (struct|union|enum) /) type = ""
+                }
+                if (type != "") print "T", file, type
+                if (file ~ /\.h$/) {
+                    while (match(l, /dpari?_[a-z0-9_]+/)) {
+                        print "N", file, substr(l, RSTART, RLENGTH)
+                        l = substr(l, RSTART + RLENGTH)
+                    }
+                }
+            }
+        }' "$file"
+done > "$work/names"
+awk '
+    FILENAME ~ /order$/ { for (i = 1; i <= NF; i++) may[$1, $i] = 1; next }
+    $1 == "T" { split($2, a, "/"); home[$3] = a[1]; types++; next }
+    { named[$2 " " $3] = 1 }
+    END {
+        for (k in named) {
+            split(k, b, " ")
+            split(b[1], a, "/")
+            if (b[2] in home && !((a[1], home[b[2]]) in may)) print b[1] " names up: " b[2] " of " home[b[2]]
+        }
+        if (types < 50) print "types: only " types " found"
+    }' "$work/order" "$work/names" | sort >> "$work/wrong"
+
+# The level of a module in its folder: one above the highest of those of the folder that it calls.
+{
+    sed 's/^/E /' "$work/edges"
+    for file in */*.c; do echo "M ${file%.c}"; done
+} | awk -v order="$work/order" '
+    $1 == "E" { split($2, a, "/"); split($3, b, "/"); if (a[1] == b[1]) calls[$2] = calls[$2] " " $3; next }
+    { module[++n] = $2; level[$2] = 1 }
+    END {
+        for (again = 1; again && turns++ < 100;) {
+            again = 0
+            for (i = 1; i <= n; i++) {
+                k = split(calls[module[i]], low, " ")
+                for (j = 1; j <= k; j++) {
+                    if (level[module[i]] <= level[low[j]]) { level[module[i]] = level[low[j]] + 1; again = 1 }
+                }
+            }
+        }
+        while ((getline line < order) > 0) {
+            split(line, f, " ")
+            most = 0
+            for (i = 1; i <= n; i++) {
+                split(module[i], a, "/")
+                if (a[1] != f[1]) continue
+                at = f[1] " " level[module[i]]
+                list[at] = list[at] " " a[2]
+                if (level[module[i]] > most) most = level[module[i]]
+            }
+            for (l = 1; l <= most && l < 100; l++) printf "%-9s %2d %s\n", l == 1 ? f[1] : "", l, list[f[1] " " l]
+        }
+    }'
+cat "$work"/alone_* >> "$work/wrong"
+[ ! -s "$work/wrong" ] || { cat "$work/wrong"; exit 1; }

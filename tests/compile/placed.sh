@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The implementation compiles wherever a program puts it: all headers of dpar in every dialect that
+# does not hide POSIX (GNU C, C++) after any header of the system, and each of them alone after one;
+# in strict C after one it says what to do, first of all. PLACED=all: each header of the system in
+# each dialect (some minutes), else each in the compiler's own dialect, and all together in the others.
+. tests/compile/common.sh
+: "${PLACED:=some}"
+export DPAR_DIR
+systems='stdio.h stdlib.h string.h unistd.h sys/types.h sys/socket.h sys/mman.h math.h time.h pthread.h
+         signal.h errno.h'
+implementation() {
+    echo '#define DPAR_IMPLEMENTATION'
+    for ours in $headers; do printf '#include "%s.h"\n' "$ours"; done
+}
+unit() { # name, headers of the system
+    name=$1
+    shift
+    printf '#include <%s>\n' "$@" > "$work/$name"
+    implementation >> "$work/$name"
+}
+count=0
+for h in $systems; do
+    count=$((count + 1))
+    unit "after_$count.c" "$h"
+    unit "after_$count.cc" "$h"
+done
+unit after_all.c $systems
+unit after_all.cc $systems iostream
+unit after_0.cc iostream
+for h in $headers; do
+    printf '#include <stdio.h>\n#define %s\n#include "%s.h"\n' "$(implements "$h")" "$h" > "$work/alone_$h.c"
+    cp "$work/alone_$h.c" "$work/alone_$h.cc"
+done
+
+# One compiler, dialect (- for its own) and unit, joined by commas.
+place() {
+    with=${1%%,*} rest=${1#*,}
+    dialect=${rest%%,*} name=${rest#*,}
+    [ "$dialect" = - ] && dialect= || dialect=-std=$dialect
+    try "$with" $dialect -fsyntax-only -Wall -Wextra -Werror -I"$DPAR_DIR" "$work/$name"
+}
+matrix() { # compiler, ending, dialects
+    with=$1 ending=$2
+    shift 2
+    have "$with" || { echo "$with: not found" >&2; return 0; }
+    for dialect in "$@"; do
+        echo "$with,$dialect,after_all.$ending"
+        case $PLACED,$dialect,$with in
+        all,* | some,-,g*)
+            for k in $(seq 1 "$count"); do echo "$with,$dialect,after_$k.$ending"; done
+            [ "$ending" = c ] || echo "$with,$dialect,after_0.$ending"
+            for h in $headers; do echo "$with,$dialect,alone_$h.$ending"; done ;;
+        esac
+    done
+}
+for with in gcc clang musl-gcc; do matrix $with c - gnu99 gnu11 gnu17; done > "$work/list"
+for with in g++ clang++; do matrix $with cc - c++11 c++17 c++20; done >> "$work/list"
+in_pairs place $(cat "$work/list")
+echo "placed: $(wc -l < "$work/list" | tr -d ' ') units compile"
+
+# Strict C after a header that hid POSIX: of those that need POSIX themselves, the lowest says so.
+implementation > "$work/first.c"
+printf '#include <stdio.h>\n' >> "$work/first.c"
+for with in gcc clang; do
+    have $with || continue
+    strict_unit="$with -std=c99 -pedantic -fsyntax-only -I$DPAR_DIR"
+    for name in after_1 alone_dpar_comm alone_dpar_debug; do
+        if ! $strict_unit "$work/$name.c" 2> "$work/said"; then
+            grep -m 1 error "$work/said" |
+                grep -q 'include dpar.h before system headers, or compile with -D_GNU_SOURCE' ||
+                { cat "$work/said"; echo "$with -std=c99 after stdio.h: not the sentence"; exit 1; }
+        fi
+        try $strict_unit -D_GNU_SOURCE "$work/$name.c"
+    done
+    try $strict_unit "$work/first.c"
+done

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* cluster: presets are usable and say where their numbers are from; the text form and its refusals.
+ */
+#include "dpar_cost.h"
+
+#include "check.h"
+
+static dpar_status gpu_find(dpar_gpu *g, const char *name, dpar_why *why)
+{
+    return dpari_gpu_slice(g, name, strlen(name), why);
+}
+
+static dpar_status parse(const char *text, dpar_cluster *c, dpar_why *why)
+{
+    return dpar_cluster_read(c, text, strlen(text), why);
+}
+
+static void test_presets(void)
+{
+    dpar_cluster c;
+    dpar_gpu g;
+    dpar_why why;
+    int i, n = 0;
+    for (i = 0; dpar_gpu_name(i) != NULL; i++) {
+        CHECK_INT(gpu_find(&g, dpar_gpu_name(i), &why), DPAR_OK);
+        CHECK(g.source[0] != 0 && g.memory_bytes > 1e10 && g.flops[DPAR_BF16] > 1e14);
+        n++;
+    }
+    CHECK_INT(n, 27);
+    for (i = 0; dpar_cluster_name(i) != NULL; i++) {
+        CHECK_INT(dpar_cluster_find(&c, dpar_cluster_name(i), &why), DPAR_OK);
+        CHECK_INT(dpari_cluster_check(&c, &why), DPAR_OK);
+        CHECK(c.source[0] != 0 && c.cal.source[0] != 0 && strstr(c.source, "20") != NULL);
+    }
+    CHECK(i >= 25);
+    /* the facts' table of hardware: NCAR Derecho 82 x 4 A100-40, DGX H100 8 x 50 GB/s */
+    CHECK_INT(dpar_cluster_find(&c, "Derecho", &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 328);
+    CHECK_TEXT(c.gpu.name, "a100-40");
+    CHECK_INT(dpar_cluster_find(&c, "dgx-h100", &why), DPAR_OK);
+    CHECK_NEAR(c.nics * c.nic_Bps, 400e9, 1e-6);
+    CHECK_NEAR(c.gpu.flops[DPAR_BF16], 989e12, 1e-6);
+    CHECK_INT(dpar_cluster_find(&c, "derecha", &why), DPAR_E_UNKNOWN);
+    CHECK(strstr(why.text, "derecho") != NULL);
+    CHECK_INT(gpu_find(&g, "h100-8", &why), DPAR_E_UNKNOWN);
+    CHECK(strstr(why.text, "h100") != NULL);
+}
+
+static void test_text(void)
+{
+    dpar_cluster c;
+    dpar_why why;
+    CHECK_INT(parse("8x8:h100-80,nvlink=450,nic=8x50,gemm=0.7,launch_us=7", &c, &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 64);
+    CHECK_NEAR(c.link_Bps, 450e9, 1e-12);
+    CHECK_NEAR(c.nic_Bps, 50e9, 1e-12);
+    CHECK_NEAR(c.cal.value[DPAR_CAL_GEMM], 0.7, 1e-12);
+    CHECK_NEAR(c.cal.value[DPAR_CAL_LAUNCH_S], 7e-6, 1e-12);
+    CHECK_INT(parse("machine = derecho # a file\n\nnodes = 16\nnic = 1x25 # probed\n", &c, &why),
+              DPAR_OK);
+    CHECK_INT(c.nodes, 16);
+    CHECK_INT(c.nics, 1);
+    CHECK_INT(parse("DERECHO,Nodes=2\r\n", &c, &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 8);
+    CHECK_INT(parse("16xdgx-h100", &c, &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 128);
+    CHECK_INT(parse("64:a100-80", &c, &why), DPAR_OK);
+    CHECK_INT(c.nodes, 1);
+    CHECK_INT(parse("4:a100-80,hbm=1600,memory=70", &c, &why), DPAR_OK);
+    CHECK_NEAR(c.gpu.memory_Bps, 1600e9, 1e-12);
+    CHECK_NEAR(c.gpu.memory_bytes, 70e9, 1e-12);
+    CHECK_INT(dpari_calibration_find("net_share", 9), DPAR_CAL_NET_SHARE);
+    CHECK_TEXT(dpar_calibration_name(DPAR_CAL_HBM), "hbm");
+    CHECK_INT(dpari_calibration_find("nothing", 7), -1);
+    CHECK(dpar_calibration_name(DPAR_CALS) == NULL && dpar_calibration_name(-1) == NULL);
+}
+
+/* What is not said comes from the chip; the order of settings does not matter. */
+static void test_defaults(void)
+{
+    dpar_cluster c, d;
+    dpar_why why;
+    CHECK_INT(parse("8x8:a100-80", &c, &why), DPAR_OK);
+    CHECK(c.link_Bps == 300e9 && c.link_switched && !c.link_reduces);
+    CHECK(c.nics == 8 && c.nic_Bps == 25e9);
+    CHECK_INT(parse("2x8:l40s", &c, &why), DPAR_OK); /* no NVLink: PCIe */
+    CHECK(c.link_Bps == 31e9 && !c.link_reduces);
+    CHECK_INT(parse("2x8:h100-pcie", &c, &why), DPAR_OK);
+    CHECK(c.link_Bps == 63e9 && !c.link_reduces);
+    CHECK_INT(parse("2x8:h800", &c, &why), DPAR_OK);
+    CHECK(c.link_Bps == 200e9);
+    CHECK_INT(parse("2x4:gh200", &c, &why), DPAR_OK); /* wires, 150 a pair */
+    CHECK(c.link_Bps == 450e9 && !c.link_switched && !c.link_reduces);
+    CHECK_INT(parse("4x8:h100-80,gpus=4", &c, &why), DPAR_OK); /* NICs follow */
+    CHECK_INT(c.nics, 4);
+    CHECK_INT(parse("4x8:h100-80,nic=2x25,gpus=4", &c, &why), DPAR_OK);
+    CHECK_INT(c.nics, 2);
+    CHECK_INT(parse("4x8:h100-80,gpus=4,nic=2x25", &d, &why), DPAR_OK);
+    CHECK(memcmp(&c, &d, sizeof c) == 0);
+    CHECK_INT(parse("8:h100-80,nodes=4", &c, &why), DPAR_OK); /* more nodes need NICs */
+    CHECK_INT(c.nics, 8);
+    CHECK_INT(parse("8x4:a100-40,gpu=h100-80", &c, &why), DPAR_OK);
+    CHECK(c.link_Bps == 450e9);
+    CHECK_INT(parse("gemm=0.5", &c, &why), DPAR_E_PARSE); /* no machine, and no gpu= */
+    CHECK(strstr(why.text, "gpu=NAME") != NULL);
+    /* settings alone, in any order, with the mark that some editors put first */
+    CHECK_INT(parse("\xEF\xBB\xBFnodes = 4\ngpus = 8\nnic = 8x50\ngpu = H100-80\n", &c, &why),
+              DPAR_OK);
+    CHECK(c.nodes == 4 && c.gpus_per_node == 8 && c.nics == 8 && dpari_cluster_gpus(&c) == 32);
+    CHECK_TEXT(c.gpu.name, "h100-80");
+    CHECK_INT(parse("8X8:H100-80", &c, &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 64);
+    CHECK_INT(parse("16Xdgx-h100", &c, &why), DPAR_OK);
+    CHECK_INT(c.nodes, 16);
+    CHECK_INT(parse("dgx-a100,gemm=0.5,gpu=a100-40", &c, &why), DPAR_OK);
+    CHECK_NEAR(c.cal.value[DPAR_CAL_GEMM], 0.5, 1e-12);
+    /* another chip in a named machine: its links and its network stay */
+    CHECK_INT(parse("derecho", &c, &why), DPAR_OK);
+    CHECK_INT(parse("derecho,gpu=h100-80", &d, &why), DPAR_OK);
+    CHECK(d.link_Bps == c.link_Bps && d.gpu.generation == DPAR_GEN_HOPPER);
+    CHECK_NEAR(d.cal.value[DPAR_CAL_NET_S], c.cal.value[DPAR_CAL_NET_S], 1e-12);
+}
+
+/* Traps of the data sheets (facts T14). */
+static void test_traps(void)
+{
+    dpar_cluster c;
+    dpar_gpu g;
+    CHECK_INT(gpu_find(&g, "mi250x", NULL), DPAR_OK); /* one GCD, not the package */
+    CHECK_NEAR(g.flops[DPAR_BF16], 191.5e12, 1e-6);
+    CHECK_NEAR(g.memory_bytes, 64.0 * 1073741824.0, 1e-3);
+    CHECK_INT(gpu_find(&g, "gb200", NULL), DPAR_OK); /* one GPU of the two, dense */
+    CHECK_NEAR(g.flops[DPAR_BF16], 2500e12, 1e-6);
+    CHECK_INT(gpu_find(&g, "A100-80", NULL), DPAR_OK);
+    CHECK_NEAR(g.flops[DPAR_BF16], 312e12, 1e-6); /* without sparsity */
+    CHECK_NEAR(g.memory_bytes, 80.0 * 1073741824.0, 1e-3);
+    CHECK_INT(gpu_find(&g, "h100-80", NULL), DPAR_OK);
+    CHECK_NEAR(g.memory_bytes, 81559.0 * 1048576.0, 1e-3);
+    CHECK_INT(dpar_cluster_find(&c, "frontier", NULL), DPAR_OK); /* 12.5 GB/s a GCD */
+    CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 12.5e9, 1e-6);
+    CHECK_INT(dpar_cluster_find(&c, "derecho", NULL), DPAR_OK); /* wires, and a disputed NIC */
+    CHECK(!c.link_switched && strstr(c.source, "probe") != NULL);
+    CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 25e9, 1e-6);
+    CHECK_INT(dpar_cluster_find(&c, "p4d", NULL), DPAR_OK); /* Gb, not GB; 42.5 effective */
+    CHECK_NEAR(c.nics * c.nic_Bps * c.cal.value[DPAR_CAL_NET_SHARE], 42.5e9, 1e-6);
+    CHECK_INT(dpar_cluster_find(&c, "summit", NULL), DPAR_OK);
+    CHECK_NEAR(c.nics * c.nic_Bps, 23e9, 1e-6);
+}
+
+/* A misspelt word is named, and the nearest known one. */
+static void test_nearest(void)
+{
+    dpar_cluster c;
+    dpar_gpu g;
+    dpar_why why;
+    CHECK_INT(parse("perlmuter", &c, &why), DPAR_E_UNKNOWN);
+    CHECK(strstr(why.text, "'perlmuter'") != NULL && strstr(why.text, "'perlmutter'") != NULL);
+    CHECK_INT(parse("8x8:h10-80", &c, &why), DPAR_E_UNKNOWN);
+    CHECK_TEXT(why.text, "unknown GPU 'h10-80'; the nearest is 'h100-80'");
+    CHECK_INT(parse("dgx-h100,nvlnk=3", &c, &why), DPAR_E_PARSE);
+    CHECK(strstr(why.text, "'nvlnk'") != NULL && strstr(why.text, "'nvlink'") != NULL);
+    CHECK_INT(parse("dgx-h100,net_shre=3", &c, &why), DPAR_E_PARSE);
+    CHECK(strstr(why.text, "'net_share'") != NULL);
+    CHECK_INT(parse("dgx-h100,nvlink=fast", &c, &why), DPAR_E_PARSE);
+    CHECK_TEXT(why.text, "'nvlink=fast': a number of at least 0 was expected");
+    CHECK_INT(gpu_find(&g, "", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(gpu_find(&g, "a-very-long-name-that-no-table-has-of-a-machine-that-is-none", &why),
+              DPAR_E_UNKNOWN);
+}
+
+static void test_resize(void)
+{
+    dpar_cluster c, before;
+    dpar_why why;
+    CHECK_INT(dpar_cluster_find(&c, "dgx-h100", &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_resize(&c, 64, &why), DPAR_OK);
+    CHECK_INT(c.nodes, 8);
+    CHECK_INT(dpar_cluster_resize(&c, 2, &why), DPAR_OK);
+    CHECK(c.nodes == 1 && c.gpus_per_node == 2 && c.nics == 2);
+    CHECK_INT(parse("8:h100-80", &c, &why), DPAR_OK);
+    before = c;
+    CHECK_INT(dpar_cluster_resize(&c, 64, &why), DPAR_E_ARG); /* no network was described */
+    CHECK(memcmp(&c, &before, sizeof c) == 0 && strstr(why.text, "nic=") != NULL);
+    CHECK_INT(dpar_cluster_resize(&c, 2147483647, &why), DPAR_E_DIVIDE);
+    CHECK(memcmp(&c, &before, sizeof c) == 0);
+}
+
+static void test_refusals(void)
+{
+    static const char *const bad[] = {"",
+                                      "   ",
+                                      "# nothing",
+                                      "0x8:h100-80",
+                                      "8x0:h100-80",
+                                      "8x8",
+                                      "8x8:",
+                                      "8x8:h99",
+                                      "8x-8:h100-80",
+                                      "8x8:h100-80,nvlink=nan",
+                                      "8x8:h100-80,nvlink=-1",
+                                      "8x8:h100-80,nvlink=",
+                                      "8x8:h100-80,nvlink=0",
+                                      "8x8:h100-80,nic=0x50",
+                                      "8x8:h100-80,nic=8",
+                                      "8x8:h100-80,nic=8x0",
+                                      "8x8:h100-80,taper=0",
+                                      "8x8:h100-80,taper=2",
+                                      "8x8:h100-80,colour=red",
+                                      "8x8:h100-80,memory=inf",
+                                      "1000000000000000000x8:h100-80",
+                                      "10000000x65536:h100-80",
+                                      "8x8:h100-80,gemm=0",
+                                      "8x8:h100-80,gemm=1e9",
+                                      "8x8:h100-80,nodes=0",
+                                      "dgx-h100,nodes=1e3",
+                                      "8x8:h100-80,nvlink=1e400",
+                                      "8y8:h100-80",
+                                      "8x8:h100-80,memory=1e18",
+                                      "8x8:h100-80,nvlink=1000000000000000000",
+                                      "8x8:h100-80,tflops=1e18",
+                                      "8x8:h100-80,host=-5",
+                                      "8x8:h100-80,pcie=1e30",
+                                      "8x8:h100-80,gemm=-0.5",
+                                      "8x8:h100-80,gemm=70",
+                                      "8x8:h100-80,launch_us=1e9",
+                                      "8x8:h100-80,nic=8x50x2",
+                                      "8x8:h100-80,nic=1e3x50",
+                                      "8x8:h100-80,gpu=",
+                                      "8x8:h100-80,gpu=h9",
+                                      "8x8:h100-80,gpus=0",
+                                      "8x8:h100-80,nodes=",
+                                      "8x8:h100-80,=5",
+                                      "8x8:h100-80,nvlink",
+                                      "8x8:h100-80,machine=derecho",
+                                      "8x8:h100-80,derecho",
+                                      ":h100-80",
+                                      "x8:h100-80",
+                                      "8x:h100-80",
+                                      "8xx8:h100-80",
+                                      "0xdgx-h100",
+                                      "machine=",
+                                      "nonsense"};
+    dpar_cluster c, before;
+    dpar_why why;
+    size_t i;
+    memset(&c, 5, sizeof c);
+    before = c;
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        why.text[0] = 0;
+        CHECK(parse(bad[i], &c, &why) < 0);
+        CHECK(strlen(why.text) > 10);
+        CHECK(memcmp(&c, &before, sizeof c) == 0);
+    }
+    CHECK_INT(dpar_cluster_find(&c, "dgx-a100", &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_resize(&c, 12, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_cluster_resize(&c, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_cluster_resize(&c, 4, &why), DPAR_OK);
+    CHECK_INT(dpari_cluster_gpus(&c), 4);
+    c.gpu.memory_Bps = HUGE_VAL - HUGE_VAL;
+    CHECK_INT(dpari_cluster_check(&c, &why), DPAR_E_ARG);
+}
+
+int main(void)
+{
+    dpar_calibration cal;
+    dpar_calibration_init(&cal, 999);
+    CHECK(cal.value[DPAR_CAL_GEMM] > 0.0);
+    test_presets();
+    test_text();
+    test_defaults();
+    test_traps();
+    test_nearest();
+    test_resize();
+    test_refusals();
+    return CHECK_DONE();
+}

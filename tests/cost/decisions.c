@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* The decisions that teaching texts expect: 15 cases and the Derecho table (an NCAR guide, a
+ * benchmark post, a course lesson, a case study, a five-dimensional recipe). Where they contradict
+ * arithmetic the comment says so and the test follows the arithmetic. */
+#include "dpar_cost.h"
+
+#include "check.h"
+#include "plan_calls.h"
+
+static dpar_workload w;
+static dpar_advice a;
+
+static const char *advise(const char *model, const char *cluster, const char *recipe,
+                          long long batch)
+{
+    dpar_model m;
+    dpar_cluster c;
+    dpar_job job;
+    dpar_search q;
+    dpar_why why;
+    dpar_status st;
+    why.text[0] = 0;
+    memset(&q, 0, sizeof q);
+    q.fixed = plain_strategy();
+    q.global_batch = batch;
+    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), &why), DPAR_OK);
+    CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
+    job.work = &w;
+    job.cluster = &c;
+    st = dpar_plan_recommend(&job, &q, &a, &why);
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
+        printf("%s on %s: %s\n", model, cluster, why.text);
+    }
+    CHECK(st == DPAR_OK || st == DPAR_E_MEMORY);
+    CHECK(strlen(a.why) > 20);
+    return a.name;
+}
+
+#define EXPECT(got, part)                                                                          \
+    do {                                                                                           \
+        const char *name = (got);                                                                  \
+        checks_run++;                                                                              \
+        if (strstr(name, part) == NULL) {                                                          \
+            checks_failed++;                                                                       \
+            printf("%s:%d: '%s', expected %s (%s)\n", __FILE__, __LINE__, name, part, a.why);      \
+        }                                                                                          \
+    } while (0)
+
+/* The 15 cases of strategies.md section 3, in its order. */
+static void test_cases(void)
+{
+    /* 1: ResNet-50, 400 MB of state, 4 to 16 A100-40: DDP */
+    EXPECT(advise("resnet-50", "1x4:a100-40", "zero", 1024), "DDP=4");
+    EXPECT(advise("resnet-50", "4x4:a100-40,nic=4x25", "zero", 4096), "DDP=16");
+    /* 2: LLaMA-7B, 112 GB of state, 4 nodes of 4 A100-40: TP=4 in the node, FSDP across */
+    EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 256), "TP=4 + FSDP=4");
+    CHECK_INT(a.plan.strategy.zero, 3);
+    /* 3: U-Net of 50M on 1440 x 720, 100+ channels, 4 A100: domain parallel over 4 tiles */
+    EXPECT(advise("unet-50m", "1x4:a100-40", "fp32", 4), "domain=4");
+    /* 4: transformer of 1B, 128K tokens, 4 GPUs: SP (Megatron or Ulysses) + TP */
+    EXPECT(advise("transformer-1b", "1x4:a100-80", "zero", 4), "SP");
+    EXPECT(a.name, "TP");
+    /* 5: diffusion of 200 layers, about 5B, 16 GPUs: PP of 4 stages of 50 layers + FSDP, m >= 16 */
+    EXPECT(advise("diffusion-5b", "2x8:a100-40", "zero", 256), "PP=4 + FSDP=4");
+    CHECK(a.plan.strategy.micro_batches >= 16);
+    /* 6: 0.025B and 0.125B on 8 x 80 GB: DDP */
+    EXPECT(advise("resnet-50", "1x8:a100-80", "zero", 512), "DDP=8");
+    EXPECT(advise("gpt2-125m", "1x8:a100-80", "zero", 512), "DDP=8");
+    /* 7: 1.3B on 8 x 80 GB: DDP with activation checkpointing by a conservative rule; by arithmetic
+     * it fits without (16 B x 1.3e9 = 21 GB and one micro-batch): DDP either way */
+    EXPECT(advise("gpt-1.3b", "1x8:a100-80", "no-master", 512), "DDP=8");
+    CHECK_INT(a.plan.strategy.recompute, DPAR_RECOMPUTE_NONE);
+    /* 8: 7B on 8 x 80 GB: ZeRO-3; 84 GB static at 12 B a parameter */
+    EXPECT(advise("llama-7b", "1x8:a100-80", "no-master", 512), "FSDP=8");
+    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; FSDP alone is 105 GB a GPU (103 with the exact
+     * 69.0e9 parameters): does not fit, say so, and say what would */
+    EXPECT(advise("llama-2-70b", "1x8:a100-80", "no-master", 64), "TP=8");
+    CHECK(!a.plan.fits && strstr(a.why, "does not fit") != NULL);
+    CHECK(strstr(a.runner_up, "103 GB a GPU") != NULL);
+    CHECK(strstr(a.runner_up, "it fits on 16") != NULL);
+    /* 10: 70B on 64 A100-80, 8 nodes of 8, 200 Gb/s: TP inside, PP or FSDP across */
+    EXPECT(advise("llama-2-70b", "8x8:a100-80,nic=1x25", "zero", 512), "TP=8");
+    CHECK(strstr(a.name, "FSDP") != NULL || strstr(a.name, "PP") != NULL);
+    /* 11: 30B on 32 A100-80: FSDP over 32 holds 15 GB of state a GPU; TP=8 + DP=4 is preferred */
+    EXPECT(advise("mpt-30b,stack=core,attention=flash", "4x8:a100-80", "zero", 512),
+           "TP=8 + FSDP=4");
+    CHECK_NEAR(a.plan.memory.params * 16 / 4, 15e9, 0.05);
+    /* 12: ViT of 3.2B on 8 p4d (8 A100-40 each, EFA): sharded in the node, replicas across */
+    EXPECT(advise("vit-3.2b", "8xp4d", "zero", 4096), "HSDP");
+    CHECK_INT(a.plan.strategy.shard, 8);
+    /* 13: below 10B on 8 H100: TP=8 or ZeRO-3 */
+    EXPECT(advise("llama-3-8b", "1x8:h100-80", "megatron", 512), "FSDP=8");
+    /* 14: 10-100B on 16-64 H100: TP=8 + PP or ZeRO-3; on 128-512: TP=8 + PP + DP(ZeRO-1) */
+    EXPECT(advise("llama-3-70b", "8x8:h100-80", "megatron", 512), "TP=8 + FSDP=8");
+    EXPECT(advise("llama-3-70b", "32x8:h100-80", "megatron", 1024), "TP=8 + PP=");
+    CHECK(a.plan.strategy.zero == 1 && a.plan.strategy.pp > 1);
+    /* 15: 100B+ on 1024+ H100: TP=8 + PP + DP; CP for long sequences, EP for mixtures of experts */
+    EXPECT(advise("llama-3.1-405b", "128x8:h100-80", "megatron", 2048), "TP=8 + PP=");
+    EXPECT(advise("llama-3.1-405b,seq=131072", "128x8:h100-80", "megatron", 128), "CP=");
+    EXPECT(advise("deepseek-v3", "128x8:h100-80", "megatron", 8192), "EP=");
+    CHECK(a.plan.strategy.pp > 1 && a.plan.strategy.zero <= 2);
+}
+
+/* The Derecho table: 1 node: DDP when it fits, FSDP for 40-160 GB of state; TP=4 + FSDP beyond. */
+static void test_derecho(void)
+{
+    EXPECT(advise("gpt2-125m", "derecho,nodes=1", "zero", 64), "DDP=4");
+    EXPECT(advise("gpt-5.9b,stack=core", "derecho,nodes=1", "zero", 64), "FSDP=4");
+    EXPECT(advise("gpt2-125m", "derecho,nodes=2", "zero", 64), "DDP=8");
+    EXPECT(advise("llama-2-13b", "derecho,nodes=2", "zero", 64), "TP=4 + FSDP=2");
+    EXPECT(advise("llama-2-13b", "derecho,nodes=4", "zero", 64), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-30b", "derecho,nodes=8", "zero", 64), "TP=4 + FSDP=8");
+    EXPECT(advise("llama-2-70b", "derecho,nodes=20", "zero", 80), "TP=4 + FSDP=20");
+    EXPECT(advise("llama-2-70b", "derecho", "zero", 328), "TP=4 + FSDP=82");
+}
+
+/* The same answers with another batch (free, about 4 million tokens), and models, machines and
+ * recipes next to those of the cases: the answer must not hang on a case's exact numbers. */
+static void test_variants(void)
+{
+    EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 0), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 2048), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-7b", "derecho,nodes=2", "zero", 256), "TP=4 + FSDP=2");
+    EXPECT(advise("llama-2-13b", "derecho,nodes=4", "zero", 0), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-30b", "derecho,nodes=8", "zero", 2048), "TP=4 + FSDP=8");
+    EXPECT(advise("llama-2-70b", "derecho,nodes=20", "zero", 1040), "TP=4 + FSDP=20");
+    EXPECT(advise("llama-2-70b", "derecho,nodes=40", "zero", 320), "TP=4 + FSDP=40");
+    EXPECT(advise("llama-2-70b", "derecho", "zero", 0), "TP=4 + FSDP=82");
+    EXPECT(advise("unet-50m", "1x4:a100-40", "fp32", 64), "domain=4");
+    EXPECT(advise("unet-50m", "2x4:a100-40,nic=4x25", "fp32", 8), "domain=4 + DDP=2");
+    EXPECT(advise("unet-50m", "1x4:a100-80", "fp32", 4), "DDP=4"); /* 80 GB hold a sample */
+    EXPECT(advise("transformer-1b,seq=65536", "1x4:a100-80", "zero", 4), "SP+TP=4");
+    EXPECT(advise("transformer-1b,seq=32768", "1x4:a100-40", "zero", 4), "SP+TP=4");
+    EXPECT(advise("transformer-1b", "1x8:a100-40", "zero", 8), "SP+TP=8");
+    EXPECT(advise("diffusion-5b", "2x8:a100-80", "zero", 256), "PP=4 + FSDP=4");
+    EXPECT(advise("diffusion-5b", "4x4:a100-40,nic=4x25", "zero", 0), "PP=4 + FSDP=4");
+    EXPECT(advise("diffusion-5b,layers=100", "2x8:a100-40", "zero", 256), "PP=2 + FSDP=8");
+    EXPECT(advise("llama-2-13b", "1x8:a100-80", "zero", 512), "FSDP=8");
+    EXPECT(advise("llama-2-70b", "8x8:a100-80,nic=1x25", "zero", 0), "TP=8");
+    EXPECT(advise("llama-2-70b", "16x8:a100-80", "zero", 512), "TP=8 + PP=");
+    EXPECT(advise("mpt-30b", "4x8:a100-80", "zero", 0), "TP=8");
+    EXPECT(advise("vit-3.2b", "4xp4d", "zero", 2048), "HSDP=32");
+    EXPECT(advise("vit-3.2b", "1xp4d", "zero", 512), "FSDP=8");
+    EXPECT(advise("gpt3-175b", "128x8:h100-80", "megatron", 1536), "TP=8 + PP=8 + DP");
+    EXPECT(advise("megatron-1t", "384x8:a100-80", "megatron", 3072), "TP=8 + PP=");
+    EXPECT(advise("mixtral-8x22b", "128x8:h100-80", "megatron", 2048), "EP=");
+    EXPECT(advise("llama-3-70b,seq=131072", "8x8:h100-80", "megatron", 64), "CP=");
+    EXPECT(advise("grid:1440x720x100,fields=5", "derecho,nodes=3", "fp32", 1), "domain=12");
+    EXPECT(advise("resnet-50", "1x1:a100-40", "zero", 64), "one GPU");
+}
+
+int main(void)
+{
+    test_cases();
+    test_derecho();
+    test_variants();
+    { /* warnings: FSDP asked for what fits, too few micro-batches, DDP of what does not fit */
+        dpar_model m;
+        dpar_cluster c;
+        dpar_job job;
+        dpar_search q;
+        memset(&q, 0, sizeof q);
+        q.fixed = plain_strategy();
+        dpar_model_read(&m, "gpt2-125m", 9, NULL);
+        dpar_workload_init(&w, &m, 0, NULL);
+        dpar_cluster_read(&c, "1x8:a100-80", 11, NULL);
+        dpar_recipe_find(&job.recipe, "zero", NULL);
+        job.work = &w;
+        job.cluster = &c;
+        q.fixed.zero = 3;
+        q.fixed_fields = 1u << DPAR_FIELD_ZERO;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_FSDP_NEEDLESS) != 0);
+        CHECK((a.warnings & DPAR_WARN_LEARNING_RATE) != 0);
+        q.fixed.pp = 4;
+        q.fixed.micro_batches = 4;
+        q.fixed_fields = 1u << DPAR_FIELD_PP | 1u << DPAR_FIELD_MICRO_BATCHES;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_FEW_MICRO) != 0);
+        dpar_model_read(&m, "llama-7b", 8, NULL);
+        dpar_workload_init(&w, &m, 0, NULL);
+        q.fixed.zero = 0;
+        q.fixed_fields = 1u << DPAR_FIELD_ZERO;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_DDP_STATE) != 0);
+        dpar_cluster_read(&c, "2x8:a100-80", 11, NULL);
+        q.fixed.tp = 16;
+        q.fixed_fields = 1u << DPAR_FIELD_TP;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
+        q.fixed.micro_batch = 4; /* 2.7 GB of activations a sample and layer: state is sharded */
+        q.fixed_fields = 1u << DPAR_FIELD_MICRO_BATCH;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);
+    }
+    return CHECK_DONE();
+}

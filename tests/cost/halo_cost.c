@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_cost: bytes and runs counted cell by cell, the choice by trying every grid and every order,
+ * and what was measured (facts of halo exchange, section 6.2: cuts along planes beat cuts of the
+ * contiguous dim). */
+#include "dpar_cost.h"
+
+#include "check.h"
+
+/* What rank 0 of an even grid receives, cell by cell: the cells around its block. */
+static dpar_halo_rates usual_rates(void)
+{
+    dpar_halo_rates r;
+    dpar_halo_rates_init(&r);
+    return r;
+}
+
+static void count(const dpar_halo_job *j, const dpar_halo_grid *g, int32_t rank, int64_t *bytes,
+                  int64_t *away, int64_t *runs, int64_t *packed, int64_t *packed_runs)
+{
+    int64_t at[3], block[3], side[3];
+    int32_t d, node = j->per_node > 0 ? j->per_node : j->ranks, key = -1, last = -1;
+    *bytes = *away = *runs = *packed = *packed_runs = 0;
+    for (d = 0; d < 3; d++) {
+        block[d] = j->cells[d] / g->parts[d];
+        side[d] = block[d] + 2 * j->width[d];
+    }
+    for (at[0] = 0; at[0] < side[0]; at[0]++) {
+        for (at[1] = 0; at[1] < side[1]; at[1]++) {
+            last = -1; /* runs end with a row: widths of the last dim are positive here */
+            for (at[2] = 0; at[2] < side[2]; at[2]++) {
+                int32_t peer = 0, beyond = 0, open = 0;
+                key = 0;
+                for (d = 0; d < 3; d++) {
+                    int32_t c = rank / g->stride[d] % g->parts[d], n = g->parts[d];
+                    int32_t v = at[d] < j->width[d] ? -1 : at[d] >= j->width[d] + block[d];
+                    key = key * 3 + v + 1;
+                    beyond += v != 0;
+                    open |= (c + v < 0 || c + v >= n) && (j->periodic >> d & 1u) == 0;
+                    peer += (c + v + n) % n * g->stride[d];
+                }
+                if (beyond == 0 || open || (beyond > 1 && j->shape == DPAR_STENCIL_STAR) ||
+                    (beyond > 2 && j->shape == DPAR_STENCIL_EDGES)) {
+                    last = -1;
+                    continue;
+                }
+                *bytes += j->bytes;
+                *away += peer / node != rank / node ? j->bytes : 0;
+                *runs += key != last;
+                /* a run: the width at either end of a row, or all the row between them */
+                if (peer / node != rank / node ||
+                    (peer != rank && (key % 3 != 1 ? j->width[2] : block[2]) * j->bytes < 64)) {
+                    *packed += j->bytes;
+                    *packed_runs += key != last;
+                }
+                last = key;
+            }
+        }
+    }
+}
+
+static dpar_halo_job job_of(int32_t ranks, int32_t per_node, int64_t n, int64_t width)
+{
+    dpar_halo_job j;
+    int32_t d;
+    memset(&j, 0, sizeof j);
+    j.ranks = ranks;
+    j.per_node = per_node;
+    j.dims = 3;
+    j.shape = DPAR_STENCIL_STAR;
+    j.periodic = 7;
+    j.bytes = j.together = 8;
+    for (d = 0; d < 3; d++) {
+        j.cells[d] = n;
+        j.width[d] = width;
+    }
+    return j;
+}
+
+/* Every factorisation of the ranks, every order of the axes: figures as counted, none cheaper than
+ * the chosen one. */
+static void every_grid(const dpar_halo_job *j)
+{
+    static const int32_t order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                        {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    dpar_halo_rates r = usual_rates();
+    dpar_halo_grid best, g;
+    double least = 1e30;
+    int32_t a, b, k, found = 0;
+    CHECK_INT(dpar_halo_grid_choose(j, NULL, &best, NULL), DPAR_OK);
+    for (a = 1; a <= j->ranks; a++) {
+        for (b = 1; b <= j->ranks / a; b++) {
+            int32_t parts[3] = {a, b, j->ranks / a / b};
+            if (parts[0] * parts[1] * parts[2] != j->ranks || parts[0] > j->cells[0] ||
+                parts[1] > j->cells[1] || parts[2] > j->cells[2]) {
+                continue;
+            }
+            for (k = 0; k < 6; k++) {
+                int32_t q, stride = 1, rank, middle;
+                int64_t bytes, away, runs, packed, packed_runs, most = 0, crossing[2] = {0, 0};
+                double copy = 0;
+                memset(&g, 0, sizeof g);
+                for (q = 2; q >= 0; q--) {
+                    g.parts[order[k][q]] = parts[order[k][q]];
+                    g.stride[order[k][q]] = stride;
+                    stride *= parts[order[k][q]];
+                }
+                CHECK_INT(dpar_halo_grid_cost(j, &r, &g, NULL), DPAR_OK);
+                least = g.seconds < least ? g.seconds : least;
+                if (j->cells[0] % parts[0] + j->cells[1] % parts[1] + j->cells[2] % parts[2]) {
+                    continue;
+                }
+                for (q = middle = 0; q < 3; q++) {
+                    middle += g.parts[q] / 2 * g.stride[q];
+                }
+                for (rank = 0; rank < j->ranks; rank++) { /* of the first and the middle node */
+                    int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
+                    double s;
+                    if (rank / node != 0 && rank / node != middle / node) {
+                        continue;
+                    }
+                    count(j, &g, rank, &bytes, &away, &runs, &packed, &packed_runs);
+                    s = (double)(bytes + packed) / r.copy_Bps +
+                        (double)(runs + packed_runs) * r.run_s;
+                    copy = s > copy ? s : copy;
+                    most = bytes > most ? bytes : most;
+                    crossing[rank / node != 0] += away;
+                }
+                CHECK_INT(g.bytes, most);
+                CHECK(fabs(g.copy_s - copy) <= 1e-12 * copy);
+                CHECK_INT(g.network_bytes, crossing[0] > crossing[1] ? crossing[0] : crossing[1]);
+                found++;
+            }
+        }
+    }
+    CHECK(found > 0);
+    CHECK(best.seconds == least);
+}
+
+static void bad(void)
+{
+    dpar_halo_job j = job_of(4, 0, 8, 1);
+    dpar_halo_grid g;
+    dpar_halo_rates r = usual_rates();
+    dpar_why why;
+    memset(&g, 7, sizeof g);
+    j.cells[1] = 0;
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_ARG);
+    j = job_of(1000, 0, 8, 1);
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_NONE); /* 512 cells */
+    j = job_of(4, 0, INT64_C(1) << 40, 1);
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_RANGE);
+    j = job_of(0, 0, 8, 1);
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_ARG);
+    j = job_of(4, 0, 8, 1);
+    r.copy_Bps = r.copy_Bps - r.copy_Bps;
+    CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
+    r = usual_rates();
+    r.message_s = 1e300 * 1e300;
+    CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
+    CHECK_INT(g.parts[0], 0x07070707); /* nothing was written */
+    memset(&g, 0, sizeof g);
+    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_E_ARG);
+    g.parts[0] = g.parts[1] = 2;
+    g.parts[2] = 1;
+    g.stride[0] = g.stride[1] = 1; /* two axes of stride 1 */
+    g.stride[2] = 1;
+    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_E_ARG);
+    g.stride[0] = 2;
+    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_OK);
+}
+
+int main(void)
+{
+    static const int32_t ranks[] = {1, 2, 3, 4, 6, 8, 12, 16, 24};
+    dpar_halo_grid g;
+    dpar_halo_job j;
+    size_t i;
+    for (i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        int32_t per_node;
+        for (per_node = 0; per_node <= ranks[i]; per_node += per_node < 2 ? 1 : 2) {
+            j = job_of(ranks[i], per_node, 12, 1 + (int64_t)(i % 2));
+            every_grid(&j);
+            j.periodic = (uint32_t)(i % 8);
+            j.shape = DPAR_STENCIL_BOX;
+            j.cells[1] = 24;
+            every_grid(&j);
+            j.shape = DPAR_STENCIL_EDGES;
+            every_grid(&j);
+        }
+    }
+    /* two ranks: cut the slowest dim, as measured */
+    j = job_of(2, 0, 128, 1);
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK_INT(g.parts[0], 2);
+    /* 64 ranks on one node: never the contiguous dim while there are planes and rows to cut */
+    j = job_of(64, 0, 512, 1);
+    j.periodic = 0;
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK_INT(g.parts[2], 1);
+    /* nodes of 8: the ranks of a node make a brick, not a row, where the network decides */
+    j = job_of(512, 8, 512, 1);
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK(g.network_bytes > 0 && g.peers >= 4);
+    bad();
+    return CHECK_DONE();
+}

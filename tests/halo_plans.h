@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_plans - a plan of n fields; o NULL: the defaults. */
+#ifndef DPAR_HALO_PLANS_H
+#define DPAR_HALO_PLANS_H
+
+#include "dpar_halo.h"
+
+#include <string.h>
+
+static DPARI_UNUSED dpar_halo_options plan_options(const dpar_halo_field *f, int32_t n,
+                                                   const dpar_halo_options *o)
+{
+    dpar_halo_options all;
+    memset(&all, 0, sizeof all);
+    all = o != NULL ? *o : all;
+    all.field = f;
+    all.fields = n;
+    return all;
+}
+
+static DPARI_UNUSED dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                                           const dpar_halo_options *o, int64_t *bytes,
+                                           dpar_why *why)
+{
+    const dpar_halo_options all = plan_options(f, n, o);
+    return dpar_halo_exchange_bytes(c, &all, bytes, why);
+}
+
+static DPARI_UNUSED dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                          const dpar_halo_field *f, int32_t n,
+                                          const dpar_halo_options *o, dpar_halo_exchange **x,
+                                          dpar_why *why)
+{
+    const dpar_halo_options all = plan_options(f, n, o);
+    return dpar_halo_exchange_init(memory, bytes, c, &all, x, why);
+}
+
+/* The fastest way. */
+static DPARI_UNUSED dpar_status plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                          const dpar_halo_field *f, int32_t n,
+                                          const dpar_halo_options *o, dpar_halo_options *best,
+                                          double *seconds, dpar_why *why)
+{
+    *best = plan_options(f, n, o);
+    return dpar_halo_exchange_tune(memory, bytes, c, best, seconds, why);
+}
+
+#endif

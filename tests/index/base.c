@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* base: status, text sink against snprintf, number reading against strtod, arithmetic. */
+#include "dpar.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+
+static const char *text_of_real(double v, int digits)
+{
+    static char buffer[64];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_real(&t, v, digits);
+    return buffer;
+}
+
+static const char *text_of_fixed(double v, int decimals)
+{
+    static char buffer[64];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_fixed(&t, v, decimals);
+    return buffer;
+}
+
+static uint64_t next_random(uint64_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 7;
+    *x ^= *x << 17;
+    return *x;
+}
+
+/* Any finite double, evenly over its bits: every size, subnormal ones too. */
+static double any_double(uint64_t *x)
+{
+    double v;
+    do {
+        uint64_t bits = next_random(x);
+        memcpy(&v, &bits, sizeof v);
+    } while (!dpari_finite(v));
+    return v;
+}
+
+/* Is v exactly half-way between two of what `form` prints? There printf goes to even, dpar away
+ * from zero. A double has at most 1074 decimals. */
+static int half_way(double v, int decimals, int scientific)
+{
+    static char exact[1600];
+    const char *p;
+    snprintf(exact, sizeof exact, scientific ? "%.1100e" : "%.1100f", v);
+    p = strchr(exact, '.') + 1 + decimals;
+    return *p == '5' && strspn(p + 1, "0") + 1 >= strcspn(p, "e");
+}
+
+static void test_numbers(void)
+{
+    static const double values[] = {0.1,
+                                    1.0,
+                                    2.7,
+                                    123456.7,
+                                    -3.26,
+                                    1e-300,
+                                    1e300,
+                                    6.02214076e23,
+                                    1.0 / 3.0,
+                                    99999.93,
+                                    0.00012345,
+                                    1e15,
+                                    123456789.0,
+                                    0.0,
+                                    0.0001,
+                                    0.00001,
+                                    0.0000999,
+                                    -9.9999999e-5,
+                                    999999.5,
+                                    5e-324,
+                                    2.2250738585072014e-308,
+                                    1.7976931348623157e308,
+                                    -1e22};
+    char expected[400];
+    size_t i;
+    int digits;
+    uint64_t x = 1;
+    for (i = 0; i < sizeof values / sizeof values[0]; i++) {
+        for (digits = 1; digits <= 17; digits++) {
+            snprintf(expected, sizeof expected, "%.*g", digits, values[i]);
+            if (!half_way(values[i], digits - 1, 1)) {
+                CHECK_TEXT(text_of_real(values[i], digits), expected);
+            }
+        }
+    }
+    for (i = 0; i < 5000; i++) {
+        double v = any_double(&x);
+        digits = 1 + (int)(i % 17);
+        snprintf(expected, sizeof expected, "%.*g", digits, v);
+        CHECK_TEXT(text_of_real(v, digits), expected);
+        v = (double)(int64_t)(x >> 34) / 1000.0; /* as people write them */
+        snprintf(expected, sizeof expected, "%.*f", (int)(i % 10), v);
+        if (!half_way(v, (int)(i % 10), 0)) {
+            CHECK_TEXT(text_of_fixed(v, (int)(i % 10)), expected);
+        }
+    }
+    CHECK_TEXT(text_of_real(2.5, 1), "3"); /* half away from zero */
+    CHECK_TEXT(text_of_real(-0.0, 3), "0");
+    CHECK_TEXT(text_of_real(7.0, -5), "7");
+    CHECK_TEXT(text_of_real(0.1, 99), "0.10000000000000001");
+}
+
+static void test_fixed(void)
+{
+    CHECK_TEXT(text_of_fixed(2.0 / 3.0, 3), "0.667");
+    CHECK_TEXT(text_of_fixed(-0.5, 0), "-1"); /* half away from zero */
+    CHECK_TEXT(text_of_fixed(2.5, 0), "3");
+    CHECK_TEXT(text_of_fixed(0.49999999999999994, 0), "0");
+    CHECK_TEXT(text_of_fixed(1.115, 2), "1.11"); /* 1.1149999999999999911... */
+    CHECK_TEXT(text_of_fixed(-0.0001, 2), "0.00");
+    CHECK_TEXT(text_of_fixed(9.996, 2), "10.00");
+    CHECK_TEXT(text_of_fixed(1234567.875, 2), "1234567.88");
+    CHECK_TEXT(text_of_fixed(0.0 / 1.0, 1), "0.0");
+    CHECK_TEXT(text_of_fixed(8999999999999999.0, 9), "8999999999999999.000000000");
+    CHECK_TEXT(text_of_fixed(-9e15, 2), "-9e+15");
+    CHECK_TEXT(text_of_fixed(1.25, 99), "1.250000000");
+    CHECK_TEXT(text_of_fixed(1.25, -1), "1");
+    CHECK_TEXT(text_of_fixed(5e-324, 9), "0.000000000");
+    CHECK_TEXT(text_of_fixed(HUGE_VAL, 1), "inf");
+    CHECK_TEXT(text_of_fixed(-HUGE_VAL, 1), "-inf");
+    CHECK_TEXT(text_of_fixed(HUGE_VAL - HUGE_VAL, 1), "nan");
+}
+
+/* Reads as strtod, to the last bit. */
+static void check_read(const char *text)
+{
+    double got = 7.0, expected = strtod(text, NULL);
+    CHECK_INT(dpar_text_read(text, strlen(text), &got), strlen(text));
+    checks_run++;
+    if (memcmp(&got, &expected, sizeof got) != 0) {
+        checks_failed++;
+        printf("%s:%d: %s read as %.17g\n", __FILE__, __LINE__, text, got);
+    }
+}
+
+static void test_read_rounding(void)
+{
+    static const char *const hard[] = {
+        "0",
+        "-0",
+        "0.1",
+        "1e23",
+        "8.5e22",
+        "9007199254740993",
+        "9007199254740992.999999999999",
+        "9007199254740993.00000000000000000000000000000000000000000000000000000000001",
+        "1.7976931348623157e308",
+        "1.7976931348623158e308",
+        "1.7976931348623159e308",
+        "1e309",
+        "2.2250738585072011e-308",
+        "2.2250738585072014e-308",
+        "4.9e-324",
+        "2.4703282292062327e-324",
+        "2.4703282292062328e-324",
+        "2e-324",
+        "1e-400",
+        "000000000000000000000000012.50",
+        "0.00000000000000000000000000000000000000000000000001e50",
+        "1e-0",
+        "5.",
+        ".5",
+        "+3E+2",
+        "123456789012345678901234567890",
+        "0e99999999999999999999",
+        "6929495644600919.5",
+        "3.518437208883201171875e13",
+        "100000000000000000000000000000000000e-35"};
+    static char text[1600];
+    uint64_t x = 3;
+    size_t i, n;
+    for (i = 0; i < sizeof hard / sizeof hard[0]; i++) {
+        check_read(hard[i]);
+    }
+    for (i = 0; i < 5000; i++) {
+        double v = any_double(&x);
+        snprintf(text, sizeof text, "%.*g", 1 + (int)(i % 25), v);
+        check_read(text);
+        if (i % 10 == 0) { /* all digits; as many zeros and a one: past what is kept */
+            snprintf(text, sizeof text, "%.1100e", v);
+            check_read(text);
+            n = strcspn(text, "e");
+            text[n - 1] = '1';
+            check_read(text);
+        }
+    }
+    memset(text, '1', 1500);
+    text[1500] = 0;
+    check_read(text);
+    memset(text, '0', 1490);
+    memcpy(text + 1490, "7e-3", 5);
+    check_read(text);
+    text[1] = '.';
+    memcpy(text + 1490, "7e1490", 7);
+    check_read(text);
+}
+
+static void test_reading(void)
+{
+    double v = 7.0;
+    CHECK_INT(dpar_text_read("", 0, &v), 0);
+    CHECK_INT(dpar_text_read("nan", 3, &v), 0);
+    CHECK_INT(dpar_text_read("-", 1, &v), 0);
+    CHECK_INT(dpar_text_read("e5", 2, &v), 0);
+    CHECK_INT(dpar_text_read("+-1", 3, &v), 0);
+    CHECK_INT(dpar_text_read(".", 1, &v), 0);
+    CHECK_NEAR(v, 7.0, 0);
+    CHECK_INT(dpar_text_read("12e", 3, &v), 2);
+    CHECK_INT(dpar_text_read("-.5x", 4, &v), 3);
+    CHECK_NEAR(v, -0.5, 0);
+    CHECK_INT(dpar_text_read("1e+", 3, &v), 1);
+    CHECK_INT(dpar_text_read("1.2.3", 5, &v), 3);
+    CHECK_INT(dpar_text_read("1234", 2, &v), 2); /* not past n */
+    CHECK_NEAR(v, 12.0, 0);
+    CHECK_INT(dpar_text_read("1e999999", 8, &v), 8);
+    CHECK(!(v < 1e308)); /* infinite, for the caller to refuse */
+    CHECK_INT(dpar_text_read("1e-999999", 9, &v), 9);
+    CHECK_NEAR(v, 0.0, 0);
+}
+
+static void test_sink(void)
+{
+    char buffer[8];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_put(&t, "0123456789");
+    CHECK_TEXT(buffer, "0123456");
+    CHECK_INT(t.used, 10);
+    dpar_text_init(&t, NULL, 0); /* counting only */
+    dpar_text_int(&t, INT64_MIN);
+    CHECK_INT(t.used, 20);
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_slice(&t, "abcdef", 2);
+    dpar_text_column(&t, 5);
+    dpar_text_char(&t, '|');
+    CHECK_TEXT(buffer, "ab   |");
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_put(&t, "x\n\xc3\xa9"); /* one character, two bytes */
+    dpar_text_column(&t, 3);
+    CHECK_TEXT(buffer, "x\n\xc3\xa9  ");
+    dpar_text_column(&t, 2);
+    CHECK_INT(t.used, 6);
+    dpar_text_init(&t, NULL, 0); /* columns count what is not kept */
+    dpar_text_put(&t, "abc");
+    dpar_text_column(&t, 5);
+    CHECK_INT(t.used, 5);
+    dpar_text_init(&t, buffer, 1);
+    dpar_text_int(&t, -12);
+    CHECK_TEXT(buffer, "");
+    CHECK_INT(t.used, 3);
+}
+
+static void test_long_text(void)
+{
+    static char from[40001], to[40001];
+    dpar_text t;
+    memset(from, 'a', 40000);
+    dpar_text_init(&t, to, sizeof to);
+    dpar_text_put(&t, from);
+    CHECK_INT(t.used, 40000);
+    CHECK(strcmp(from, to) == 0);
+}
+
+static void test_arithmetic(void)
+{
+    int64_t p = -1;
+    double x;
+    dpar_why why;
+    CHECK(dpari_mul(INT64_C(3037000499), INT64_C(3037000499), &p));
+    CHECK_INT(p, INT64_C(9223372030926249001));
+    CHECK(!dpari_mul(INT64_C(3037000500), INT64_C(3037000500), &p));
+    CHECK(dpari_mul(INT64_MAX, 1, &p) && dpari_mul(0, INT64_MAX, &p));
+    CHECK(!dpari_mul(-1, 2, &p) && !dpari_mul(2, -1, &p));
+    p = 5;
+    CHECK(!dpari_mul(INT64_MAX, 2, &p) && p == 5); /* written on success only */
+    CHECK(!dpari_mul(2, INT64_MAX / 2 + 1, &p) && dpari_mul(2, INT64_MAX / 2, &p));
+    CHECK_INT(dpari_ceil_div(INT64_MAX, 2), INT64_C(4611686018427387904));
+    CHECK(dpari_finite(1e308) && !dpari_finite(HUGE_VAL) && !dpari_finite(HUGE_VAL - HUGE_VAL));
+    for (x = 1e-300; x < 1e300; x *= 1.37) {
+        CHECK_NEAR(dpari_sqrt(x), sqrt(x), 1e-13);
+        CHECK(fabs(dpari_log2(x) - log2(x)) < 1e-12 * (1.0 + fabs(log2(x))));
+    }
+    for (x = -990.0; x < 990.0; x += 0.37) {
+        CHECK_NEAR(dpari_exp2(x), exp2(x), 1e-12);
+    }
+    for (x = 0.9; x < 1.1; x += 0.0007) { /* log2 near its zero keeps its relative error */
+        CHECK_NEAR(dpari_log2(x), log2(x), 1e-12);
+        CHECK_NEAR(dpari_log(x), log(x), 1e-12);
+    }
+    for (x = -700.0; x < 709.0; x += 0.0371) {
+        CHECK_NEAR(dpari_exp(x), exp(x), 2e-15);
+        CHECK(x < -1.0 || x > 1.0 || fabs(dpari_exp(x / 700.0) - exp(x / 700.0)) < 1e-15);
+    }
+    CHECK_NEAR(dpari_exp(-745.5), 0.0, 0);
+    CHECK_NEAR(dpari_exp(-1e300), 0.0, 0);
+    CHECK_NEAR(dpari_exp(800.0), exp(709.0), 2e-15);
+    CHECK_NEAR(dpari_exp(0.0), 1.0, 0);
+    for (x = 1e-12; x < 1e12; x *= 7.3) {
+        double y;
+        for (y = -4.0; y < 4.0; y += 0.3) {
+            CHECK_NEAR(dpari_pow(x, y), pow(x, y), 1e-12);
+        }
+    }
+    CHECK_NEAR(dpari_sqrt(-1.0), 0.0, 0);
+    CHECK_NEAR(dpari_sqrt(144.0), 12.0, 0);
+    CHECK_NEAR(dpari_log2(0.0), 0.0, 0);
+    CHECK(dpari_log2((double)NAN) != dpari_log2((double)NAN) && dpari_log((double)NAN) != 0.0);
+    CHECK_NEAR(dpari_log2(1024.0), 10.0, 0);
+    CHECK_NEAR(dpari_pow(2.5, -1.3), pow(2.5, -1.3), 1e-12);
+    CHECK_INT(dpari_ceil_log2(1), 0);
+    CHECK_INT(dpari_ceil_log2(1025), 11);
+    CHECK_INT(dpari_say(DPAR_E_DIVIDE, &why, "tp=# does not divide # heads", 12, -32, 0, 0),
+              DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "tp=12 does not divide -32 heads");
+    CHECK_INT(dpari_say(DPAR_E_ARG, NULL, "#", 1, 0, 0, 0), DPAR_E_ARG);
+}
+
+/* The numbers are part of the interface: other languages and files of results hold them. */
+static void test_statuses(void)
+{
+    static const int32_t numbers[] = {
+        DPAR_OK,      DPAR_DONE,      DPAR_MORE,       DPAR_E_ARG,    DPAR_E_RANGE, DPAR_E_ROOM,
+        DPAR_E_PARSE, DPAR_E_UNKNOWN, DPAR_E_DIVIDE,   DPAR_E_MEMORY, DPAR_E_NONE,  DPAR_E_STUCK,
+        DPAR_E_PEER,  DPAR_E_TIMEOUT, DPAR_E_MISMATCH, DPAR_E_SYSTEM};
+    int32_t i, k;
+    for (i = 0; i < 16; i++) {
+        CHECK_INT(numbers[i], i < 3 ? i : 2 - i);
+        CHECK(strcmp(dpar_status_text(numbers[i]), "unknown status") != 0);
+        for (k = 0; k < i; k++) {
+            CHECK(strcmp(dpar_status_text(numbers[i]), dpar_status_text(numbers[k])) != 0);
+        }
+    }
+    CHECK_TEXT(dpar_status_text(DPAR_OK), "ok");
+    CHECK_TEXT(dpar_status_text(DPAR_E_DIVIDE), "sizes do not divide");
+    CHECK_TEXT(dpar_status_text(3), "unknown status");
+    CHECK_TEXT(dpar_status_text(-14), "unknown status");
+    CHECK_TEXT(dpar_status_text(-77), "unknown status");
+}
+
+int main(void)
+{
+    test_statuses();
+    test_numbers();
+    test_fixed();
+    test_reading();
+    test_read_rounding();
+    test_sink();
+    test_long_text();
+    test_arithmetic();
+    return CHECK_DONE();
+}

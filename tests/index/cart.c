@@ -1,0 +1,1707 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* cart: brute force over every small case; the vectors C18-C22, G and H of the facts file, with
+ * their sources. */
+#include "dpar.h"
+
+#include "check.h"
+
+static int64_t power3(int32_t n)
+{
+    return n > 0 ? 3 * power3(n - 1) : 1;
+}
+
+/* ---- dims_create ---- */
+
+/* The rule of MPICH 4.0.2 by trying every non-increasing factorisation. */
+static int32_t rule_best[8];
+static int32_t rule_found;
+
+static void rule_try(int32_t dims, int32_t at, int32_t n, int32_t *x)
+{
+    int32_t d, gap, best_gap;
+    if (at == dims - 1) {
+        int better = !rule_found;
+        if (at > 0 && n > x[at - 1]) {
+            return;
+        }
+        x[at] = n;
+        gap = x[0] - x[at];
+        best_gap = rule_best[0] - rule_best[at];
+        if (!better && gap != best_gap) {
+            better = gap < best_gap;
+        } else if (!better && x[at] != rule_best[at]) {
+            better = x[at] > rule_best[at];
+        } else if (!better) {
+            for (d = 0; d < dims && x[d] == rule_best[d]; d++) {
+            }
+            better = d < dims && x[d] < rule_best[d];
+        }
+        for (d = 0; better && d < dims; d++) {
+            rule_best[d] = x[d];
+        }
+        rule_found = 1;
+        return;
+    }
+    for (d = 1; (int64_t)d * d <= n; d++) {
+        int32_t pair[2], k;
+        pair[0] = d;
+        pair[1] = n / d;
+        for (k = 0; n % d == 0 && k < 1 + (pair[1] != d); k++) {
+            if (at == 0 || pair[k] <= x[at - 1]) {
+                x[at] = pair[k];
+                rule_try(dims, at + 1, n / pair[k], x);
+            }
+        }
+    }
+}
+
+static void test_dims_rule(void)
+{
+    int32_t n, dims, d, x[8];
+    for (dims = 1; dims <= 5; dims++) {
+        for (n = 1; n <= (dims < 5 ? 10000 : 1000); n++) {
+            int32_t got[8] = {0}, same = 1;
+            rule_found = 0;
+            rule_try(dims, 0, n, x);
+            CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
+            for (d = 0; d < dims; d++) {
+                same = same && got[d] == rule_best[d];
+            }
+            CHECK(same);
+        }
+    }
+}
+
+/* The same rule where squares of parts pass 2^31. */
+static void test_dims_rule_large(void)
+{
+    int32_t i, dims, d, x[8];
+    for (dims = 2; dims <= 4; dims++) {
+        for (i = 0; i < 24; i++) { /* among them 2, 4, 6 .. times a large prime */
+            int32_t n = i < 12 ? 2147483647 - i : 1999999 * (i - 10) + i % 3, got[8] = {0},
+                    same = 1;
+            rule_found = 0;
+            rule_try(dims, 0, n, x);
+            CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
+            for (d = 0; d < dims; d++) {
+                same = same && got[d] == rule_best[d];
+            }
+            CHECK(same);
+        }
+    }
+}
+
+static void check_dims(int32_t n, int32_t dims, int32_t a, int32_t b, int32_t c, int32_t d)
+{
+    int32_t got[4] = {0};
+    CHECK_INT(dpar_cart_dims(n, dims, got, NULL), DPAR_OK);
+    CHECK_INT(got[0], a);
+    CHECK_INT(got[1], b);
+    CHECK_INT(got[2], c);
+    CHECK_INT(got[3], d);
+}
+
+/* G: MPICH 4.0.2 and Open MPI 4.1.4, run; MPICH's answer where they differ. */
+static void test_dims_table(void)
+{
+    static const int32_t t[][10] = {
+        {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+        {2, 2, 1, 2, 1, 1, 2, 1, 1, 1},
+        {3, 3, 1, 3, 1, 1, 3, 1, 1, 1},
+        {4, 2, 2, 2, 2, 1, 2, 2, 1, 1},
+        {7, 7, 1, 7, 1, 1, 7, 1, 1, 1},
+        {8, 4, 2, 2, 2, 2, 2, 2, 2, 1},
+        {12, 4, 3, 3, 2, 2, 3, 2, 2, 1},
+        {16, 4, 4, 4, 2, 2, 2, 2, 2, 2},
+        {24, 6, 4, 4, 3, 2, 3, 2, 2, 2},
+        {36, 6, 6, 4, 3, 3, 3, 3, 2, 2},
+        {60, 10, 6, 5, 4, 3, 5, 3, 2, 2},
+        {64, 8, 8, 4, 4, 4, 4, 4, 2, 2},
+        {72, 9, 8, 6, 4, 3, 4, 3, 3, 2},
+        {100, 10, 10, 5, 5, 4, 5, 5, 2, 2},
+        {128, 16, 8, 8, 4, 4, 4, 4, 4, 2},
+        {180, 15, 12, 6, 6, 5, 5, 4, 3, 3},
+        {256, 16, 16, 8, 8, 4, 4, 4, 4, 4},
+        {360, 20, 18, 10, 6, 6, 6, 5, 4, 3},
+        {512, 32, 16, 8, 8, 8, 8, 4, 4, 4},
+        {2310, 55, 42, 15, 14, 11, 11, 7, 6, 5},
+        {4096, 64, 64, 16, 16, 16, 8, 8, 8, 8},
+        {1000000000, 32000, 31250, 1000, 1000, 1000, 200, 200, 200, 125},
+    };
+    size_t i;
+    for (i = 0; i < sizeof t / sizeof t[0]; i++) {
+        check_dims(t[i][0], 2, t[i][1], t[i][2], 0, 0);
+        check_dims(t[i][0], 3, t[i][3], t[i][4], t[i][5], 0);
+        check_dims(t[i][0], 4, t[i][6], t[i][7], t[i][8], t[i][9]);
+    }
+    check_dims(240, 2, 16, 15, 0, 0);
+    check_dims(504, 3, 9, 8, 7, 0);
+    check_dims(2592, 4, 9, 8, 6, 6);
+}
+
+static void test_dims_fixed(void)
+{
+    int32_t x[8] = {0, 3, 0, 0, 0, 0, 0, 0}, d;
+    int64_t product = 1;
+    dpar_why why;
+    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_OK); /* G, both libraries run */
+    CHECK(x[0] == 4 && x[1] == 3 && x[2] == 2);
+    x[0] = x[2] = 0;
+    CHECK_INT(dpar_cart_dims(7, 3, x, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "the fixed axes' 3 parts do not divide 7 ranks");
+    CHECK(x[0] == 0 && x[1] == 3 && x[2] == 0);
+    x[0] = 4;
+    x[2] = 1;
+    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "all axes are fixed and make 12 parts, there are 24 ranks");
+    CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_OK);
+    x[0] = -1;
+    CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 0 has -1 parts: 0 means free, else at least 1");
+    CHECK_INT(dpar_cart_dims(0, 3, x, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "0 ranks over 3 dims: 1 rank at least and 0 to 8 dims");
+    CHECK_INT(dpar_cart_dims(12, 9, x, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_cart_dims(1, 0, x, NULL), DPAR_OK);
+    CHECK_INT(dpar_cart_dims(2, 0, x, NULL), DPAR_E_DIVIDE);
+    x[0] = x[1] = x[2] = 2147483647;
+    CHECK_INT(dpar_cart_dims(2147483647, 3, x, NULL), DPAR_E_DIVIDE);
+    for (d = 0; d < 3; d++) {
+        x[d] = 0;
+    }
+    CHECK_INT(dpar_cart_dims(2147483647, 3, x, NULL), DPAR_OK); /* a prime */
+    CHECK(x[0] == 2147483647 && x[1] == 1 && x[2] == 1);
+    for (d = 0; d < 8; d++) {
+        x[d] = 0;
+    }
+    CHECK_INT(dpar_cart_dims(2095133040, 8, x, NULL), DPAR_OK); /* 1600 divisors */
+    for (d = 0; d < 8; d++) {
+        product *= x[d];
+        CHECK(d == 0 || x[d] <= x[d - 1]);
+    }
+    CHECK_INT(product, 2095133040);
+}
+
+/* Outside 0 to DPAR_MAX_AXES dims nothing is asked of the parts, were they right. */
+static void test_dims_count(void)
+{
+    int32_t ones[DPAR_MAX_AXES + 1], d;
+    for (d = 0; d <= DPAR_MAX_AXES; d++) {
+        ones[d] = 1;
+    }
+    for (d = -1; d <= DPAR_MAX_AXES + 1; d++) {
+        const int legal = d >= 0 && d <= DPAR_MAX_AXES;
+        CHECK_INT(dpar_cart_dims(1, d, ones, NULL), legal ? DPAR_OK : DPAR_E_ARG);
+    }
+}
+
+#ifdef DPAR_IMPLEMENTATION
+/* What the search's bound relies on: the logarithm is never too large, and hardly more than 1 too
+ * small.
+ */
+static void test_log2(void)
+{
+    int64_t v = 1, near[3];
+    int32_t i, k;
+    for (i = 0; i < 4000; i++) {
+        near[0] = v;
+        near[1] = i;
+        near[2] = (INT64_C(1) << i % 63) - (i < 2000);
+        for (k = 0; k < 3; k++) {
+            if (near[k] > 0) {
+                double log = log2((double)near[k]) * 65536;
+                int32_t got = dpari_cart_log2(near[k]);
+                CHECK(got < log + 1e-6 && got > log - 1.001);
+            }
+        }
+        v = v < INT64_MAX / 80 ? v + v / 80 + 1 : INT64_MAX - i;
+    }
+}
+#endif
+
+/* ---- least cut ---- */
+
+static dpar_status create(int32_t ranks, int32_t dims, const int64_t *cells, const int64_t *weight,
+                          uint32_t periodic, int32_t *parts, int64_t *cut, dpar_why *why)
+{
+    dpar_cart_grid g;
+    int32_t d;
+    memset(&g, 0, sizeof g);
+    g.ranks = ranks;
+    g.dims = dims;
+    g.periodic = periodic;
+    for (d = 0; d < dims && d < DPAR_MAX_DIMS; d++) {
+        g.cells[d] = cells[d];
+        g.weight[d] = weight != NULL ? weight[d] : 0;
+    }
+    return dpar_cart_create(&g, parts, cut, why);
+}
+
+static void test_next(void)
+{
+    int32_t n, dims, a, b, c, x[6], room[3] = {4, 6, 8};
+    for (n = 1; n <= 60; n++) {
+        x[0] = 0;
+        for (a = 1; a <= n; a++) {
+            for (b = 1; b <= n; b++) {
+                for (c = 1; a * b * c <= n; c++) {
+                    if (a * b * c == n) {
+                        CHECK_INT(dpari_cart_next_parts(n, 3, NULL, x), DPAR_OK);
+                        CHECK(x[0] == a && x[1] == b && x[2] == c);
+                    }
+                }
+            }
+        }
+        CHECK_INT(dpari_cart_next_parts(n, 3, NULL, x), DPAR_DONE);
+        CHECK(x[0] == n && x[1] == 1 && x[2] == 1);
+        x[0] = 0;
+        for (a = 1; a <= 4; a++) {
+            for (b = 1; b <= 6; b++) {
+                for (c = 1; c <= 8; c++) {
+                    if (a * b * c == n && 4 % a == 0 && 6 % b == 0 && 8 % c == 0) {
+                        CHECK_INT(dpari_cart_next_parts(n, 3, room, x), DPAR_OK);
+                        CHECK(x[0] == a && x[1] == b && x[2] == c);
+                    }
+                }
+            }
+        }
+        CHECK_INT(dpari_cart_next_parts(n, 3, room, x), DPAR_DONE);
+    }
+    for (dims = 1; dims <= 6; dims++) { /* 432 = 2^4 3^3: C(k+3, 4) C(k+2, 3) of them */
+        static const int32_t count[] = {1, 20, 150, 700, 2450, 7056};
+        x[0] = 0;
+        for (a = 0; dpari_cart_next_parts(432, dims, NULL, x) == DPAR_OK; a++) {
+        }
+        CHECK_INT(a, count[dims - 1]);
+    }
+    x[0] = 5;
+    x[1] = 2;
+    CHECK_INT(dpari_cart_next_parts(12, 2, NULL, x), DPAR_E_ARG);
+    x[0] = 0;
+    CHECK_INT(dpari_cart_next_parts(0, 2, NULL, x), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(12, 7, NULL, x), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_OK);
+    CHECK(x[0] == 1 && x[1] == 2147483647);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_OK);
+    CHECK(x[0] == 2147483647 && x[1] == 1);
+    CHECK_INT(dpari_cart_next_parts(2147483647, 2, NULL, x), DPAR_DONE);
+}
+
+static uint32_t random_state = 1;
+
+static int32_t random_below(int32_t n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (int32_t)((random_state >> 8) % (uint32_t)n);
+}
+
+/* The cut, face by face. */
+static int64_t slow_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
+                        uint32_t periodic, const int32_t *parts)
+{
+    int64_t sum = 0;
+    int32_t d, e;
+    for (d = 0; d < dims; d++) {
+        int64_t face = weight[d];
+        for (e = 0; e < dims; e++) {
+            face *= e != d ? cells[e] : 1;
+        }
+        sum += face * (parts[d] - 1 + ((periodic >> d & 1u) && parts[d] > 1));
+    }
+    return sum;
+}
+
+static void test_cut_brute_force(void)
+{
+    int32_t i, d;
+    for (i = 0; i < 60000; i++) {
+        int32_t dims = 1 + random_below(4), ranks = 1 + random_below(96);
+        int32_t fixed[6] = {0}, x[6], best[6] = {0}, got[6];
+        int64_t cells[6], weight[6], least = -1, cut = -5;
+        uint32_t periodic = (uint32_t)random_below(16);
+        dpar_status st;
+        for (d = 0; d < dims; d++) {
+            cells[d] = 1 + random_below(i % 2 ? 40 : 12);
+            weight[d] = i % 3 ? 1 : random_below(4) + (d == dims - 1); /* all 0 would mean 1 */
+            fixed[d] = random_below(6) == 0 ? 1 + random_below(3) : 0;
+            fixed[d] = fixed[d] <= cells[d] ? fixed[d] : 0;
+            got[d] = fixed[d];
+        }
+        x[0] = 0;
+        while (dpari_cart_next_parts(ranks, dims, NULL, x) == DPAR_OK) {
+            int64_t here = slow_cut(dims, cells, weight, periodic, x);
+            int legal = 1;
+            for (d = 0; d < dims; d++) {
+                legal = legal && x[d] <= cells[d] && (fixed[d] == 0 || fixed[d] == x[d]);
+            }
+            if (legal && (least < 0 || here < least)) {
+                least = here;
+                memcpy(best, x, sizeof best);
+            }
+        }
+        st = create(ranks, dims, cells, weight, periodic, got, &cut, NULL);
+        if (least < 0) {
+            CHECK(st == DPAR_E_NONE || st == DPAR_E_DIVIDE);
+            CHECK(cut == -5 && memcmp(got, fixed, (size_t)dims * sizeof got[0]) == 0);
+        } else {
+            CHECK_INT(st, DPAR_OK);
+            CHECK_INT(cut, least);
+            CHECK(memcmp(got, best, (size_t)dims * sizeof got[0]) == 0);
+            CHECK_INT(dpari_cart_cut(dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
+            CHECK_INT(cut, least);
+            cut = -5; /* all fixed: the cut of these */
+            CHECK_INT(create(ranks, dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
+            CHECK_INT(cut, least);
+        }
+    }
+}
+
+static void check_grid(int64_t a, int64_t b, int64_t c, int32_t ranks, int32_t x, int32_t y,
+                       int32_t z, int64_t expected)
+{
+    int64_t cells[3], cut = 0;
+    int32_t parts[3] = {0, 0, 0};
+    const int32_t dims = c > 0 ? 3 : 2;
+    cells[0] = a;
+    cells[1] = b;
+    cells[2] = c;
+    CHECK_INT(create(ranks, dims, cells, NULL, 0, parts, &cut, NULL), DPAR_OK);
+    CHECK_INT(parts[0], x);
+    CHECK_INT(parts[1], y);
+    CHECK_INT(parts[2], z);
+    if (expected > 0) {
+        CHECK_INT(cut, expected);
+    }
+}
+
+static void test_grid_vectors(void)
+{
+    check_grid(64, 64, 64, 8, 2, 2, 2, 12288); /* H1: PETSc DMDA, where it finds the optimum */
+    check_grid(64, 64, 64, 12, 2, 2, 3, 16384);
+    check_grid(128, 64, 32, 16, 4, 2, 2, 18432);
+    check_grid(100, 100, 10, 16, 4, 4, 1, 6000);
+    check_grid(64, 64, 64, 7, 1, 1, 7, 24576);
+    check_grid(100, 100, 100, 8, 2, 2, 2, 0); /* H2: LAMMPS' best grids */
+    check_grid(100, 100, 100, 12, 2, 2, 3, 0);
+    check_grid(200, 100, 100, 8, 2, 2, 2, 0);
+    check_grid(100, 100, 100, 7, 1, 1, 7, 0);
+    check_grid(512, 512, 0, 20, 4, 5, 0, 0); /* H3: heFFTe test_units_nompi.cpp */
+    check_grid(512, 512, 0, 17, 1, 17, 0, 0);
+    check_grid(512, 512, 0, 128, 8, 16, 0, 0);
+    check_grid(3, 3, 3, 8, 2, 2, 2, 27);        /* H4: heFFTe finds none */
+    check_grid(128, 32, 16, 18, 9, 2, 1, 6144); /* H5: DMDA cuts 11264 */
+    check_grid(16, 16, 24, 18, 2, 3, 3, 1664);  /* and 2432 */
+}
+
+static void test_grid_cut_of_dmda(void)
+{
+    static const int64_t cells[2][3] = {{128, 32, 16}, {16, 16, 24}};
+    static const int32_t parts[2][3] = {{3, 2, 3}, {1, 2, 9}};
+    int64_t cut = 0;
+    CHECK_INT(dpari_cart_cut(3, cells[0], NULL, 0, parts[0], &cut, NULL), DPAR_OK); /* H5 */
+    CHECK_INT(cut, 11264);
+    CHECK_INT(dpari_cart_cut(3, cells[1], NULL, 0, parts[1], &cut, NULL), DPAR_OK);
+    CHECK_INT(cut, 2432);
+}
+
+static void test_grid_large(void)
+{
+    /* 10^6 ranks against all 784 ordered factorisations; skewed extents, weights, periodic */
+    static const int64_t cells[][3] = {{4096, 4096, 4096}, {100000, 5000, 137}, {1000000, 3, 10}};
+    size_t i;
+    for (i = 0; i < 3; i++) {
+        static const int64_t weight[] = {3, 1, 7};
+        int32_t x[3] = {0, 0, 0}, best[3] = {0, 0, 0}, got[3] = {0, 0, 0};
+        int64_t least = -1, cut = 0;
+        while (dpari_cart_next_parts(1000000, 3, NULL, x) == DPAR_OK) {
+            int64_t here = slow_cut(3, cells[i], weight, 5, x);
+            if (x[0] <= cells[i][0] && x[1] <= cells[i][1] && x[2] <= cells[i][2] &&
+                (least < 0 || here < least)) {
+                least = here;
+                memcpy(best, x, sizeof best);
+            }
+        }
+        CHECK_INT(create(1000000, 3, cells[i], weight, 5, got, &cut, NULL), DPAR_OK);
+        CHECK_INT(cut, least);
+        CHECK(memcmp(got, best, sizeof best) == 0);
+    }
+}
+
+static void test_grid_extremes(void)
+{
+    static const int64_t huge[6] = {INT64_C(4611686018427387904), 1, 1, 1, 1, 1};
+    static const int64_t twice[] = {INT64_C(4611686018427387904), 2};
+    static const int64_t wide[6] = {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    static const int64_t small[6] = {9, 70, 80, 90, 100, 110};
+    static const int64_t none[2] = {INT64_C(9223372036854775807), 0};
+    int32_t x[6] = {0, 0, 0, 0, 0, 0}, d;
+    int64_t cut = -5, product = 1;
+    dpar_why why;
+    CHECK_INT(create(2147483647, 1, huge, NULL, 0, x, &cut, NULL), DPAR_OK);
+    CHECK(x[0] == 2147483647 && cut == 2147483646);
+    x[0] = 0;
+    CHECK_INT(create(8, 2, twice, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the cut of 4611686018427387904 x 2 cells into 8 parts may pass 2^63 - 1");
+    CHECK_INT(create(8, 6, wide, NULL, 0, x, &cut, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the faces of 1048576 x 1048576 x 1048576 x 1048576 x 1048576 x 1048576 "
+                         "cells across axis 0 pass 2^63 - 1");
+    CHECK_INT(create(8, 2, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 1 has 0 cells of weight 1: at least 1 cell, weight at least 0");
+    CHECK_INT(create(0, 1, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_INT(create(1, 7, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
+    CHECK_INT(create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 11 ranks has at most 9 parts");
+    x[0] = 10;
+    CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 0 is fixed at 10 parts but has only 9 cells");
+    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    x[0] = 0;
+    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 0 has 0 parts: at least 1");
+    CHECK_INT(create(1, 0, small, NULL, 0, x, &cut, &why), DPAR_OK);
+    CHECK_INT(cut, 0);
+    CHECK_INT(create(2095133040, 6, small, NULL, 63, x, &cut, &why), DPAR_OK);
+    for (d = 0; d < 6; d++) {
+        product *= x[d];
+        CHECK(x[d] <= small[d]);
+    }
+    CHECK_INT(product, 2095133040);
+}
+
+/* The largest numbers that are taken: a cut of 2^63 - 2, and a dearest one of 2^63 - 3, where every
+ * cell is a part and every axis is cut once more than it is (5 divides 2^63 - 3). */
+static void test_grid_limits(void)
+{
+    const int64_t half = INT64_C(4611686018427387903), fifth = INT64_C(1844674407370955161);
+    const int64_t cells[] = {5, 1};
+    int64_t weight[] = {0, 0}, cut = -5;
+    int32_t x[] = {3, 1};
+    weight[0] = half;
+    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut, 2 * half);
+    weight[0] = half + 1;
+    cut = -5;
+    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(cut, -5);
+    x[0] = 0;
+    weight[0] = fifth;
+    CHECK_INT(create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut, 4 * fifth);
+    x[0] = x[1] = 0;
+    weight[1] = 1; /* the other axis costs 5 */
+    CHECK_INT(create(5, 2, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    x[0] = 0;
+    weight[0] = fifth + 1;
+    CHECK_INT(create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK(x[0] == 0 && cut == 4 * fifth);
+}
+
+/* ---- Cartesian topology ---- */
+
+/* C18: MPI_Cart 2 x 3, periodic in dim 0 only; both libraries run. */
+static void test_cart_vectors(void)
+{
+    static const int32_t parts[] = {2, 3}, at[] = {-1, 2}, open[] = {0, 3};
+    static const int32_t down[6] = {3, 4, 5, 0, 1, 2};
+    static const int32_t source[6] = {-1, 0, 1, -1, 3, 4}, dest[6] = {1, 2, -1, 4, 5, -1};
+    dpar_cart c, row;
+    int32_t r, from, to, column, which;
+    CHECK_INT(dpar_cart_init(&c, 2, parts, 1, NULL), DPAR_OK);
+    for (r = 0; r < 6; r++) {
+        CHECK_INT(dpari_cart_shift(&c, r, 0, 1, &from, &to), DPAR_OK);
+        CHECK_INT(from, down[r]);
+        CHECK_INT(to, down[r]);
+        CHECK_INT(dpari_cart_shift(&c, r, 1, 1, &from, &to), DPAR_OK);
+        CHECK_INT(from, source[r]);
+        CHECK_INT(to, dest[r]);
+        CHECK_INT(dpari_cart_sub(&c, r, 2, &row, &column, &which), DPAR_OK);
+        CHECK_INT(column, r % 3);
+        CHECK_INT(which, r / 3);
+        CHECK(row.dims == 1 && row.size == 3 && row.parts[0] == 3 && row.periodic == 0);
+    }
+    CHECK_INT(dpari_cart_rank(&c, at), 5);
+    CHECK_INT(dpari_cart_rank(&c, open), DPAR_PROC_NULL);
+}
+
+static void check_cart(const dpar_cart *c)
+{
+    int32_t r, d, e, by, from, to, back, coord[6], moved[6], list[8];
+    for (r = 0; r < c->size; r++) {
+        CHECK_INT(dpari_cart_coords(c, r, coord), DPAR_OK);
+        CHECK_INT(dpari_cart_rank(c, coord), r);
+        for (d = 0; d < c->dims; d++) {
+            for (by = -9; by <= 9; by++) {
+                int32_t n = c->parts[d], want = coord[d] + by, k;
+                if (c->periodic >> d & 1u) {
+                    while (want < 0) {
+                        want += n;
+                    }
+                    while (want >= n) {
+                        want -= n;
+                    }
+                }
+                for (e = 0; e < c->dims; e++) {
+                    moved[e] = e == d ? want : coord[e];
+                }
+                k = want < 0 || want >= n ? DPAR_PROC_NULL : dpari_cart_rank(c, moved);
+                CHECK_INT(dpari_cart_shift(c, r, d, by, &from, &to), DPAR_OK);
+                CHECK_INT(to, k);
+                CHECK(by != 0 || (from == r && to == r));
+                if (to >= 0) {
+                    CHECK_INT(dpari_cart_shift(c, to, d, by, &back, &k), DPAR_OK);
+                    CHECK_INT(back, r);
+                }
+            }
+        }
+        CHECK_INT(dpari_cart_neighbours(c, r, DPAR_STENCIL_STAR, list, 8), 2 * c->dims);
+        for (d = 0; d < c->dims; d++) {
+            CHECK_INT(dpari_cart_shift(c, r, d, 1, &from, &to), DPAR_OK);
+            CHECK(list[2 * d] == from && list[2 * d + 1] == to);
+        }
+    }
+}
+
+static void test_cart_brute_force(void)
+{
+    int32_t n[3], dims;
+    uint32_t periodic;
+    for (dims = 1; dims <= 3; dims++) {
+        for (n[0] = 1; n[0] <= 4; n[0]++) {
+            for (n[1] = 1; n[1] <= 3; n[1]++) {
+                for (n[2] = 1; n[2] <= 3; n[2]++) {
+                    for (periodic = 0; periodic < 8; periodic++) {
+                        dpar_cart c;
+                        CHECK_INT(dpar_cart_init(&c, dims, n, periodic, NULL), DPAR_OK);
+                        CHECK(c.periodic >> dims == 0);
+                        check_cart(&c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Every sub-grid: same colour means same dropped coordinates, the key is the rank inside. */
+static void test_sub(void)
+{
+    static const int32_t n[] = {2, 3, 4};
+    dpar_cart c, s;
+    int32_t r, in, which, coord[6], part[6], d, k, seen[24];
+    uint32_t keep;
+    CHECK_INT(dpar_cart_init(&c, 3, n, 5, NULL), DPAR_OK);
+    for (keep = 0; keep < 8; keep++) {
+        memset(seen, 0, sizeof seen);
+        for (r = 0; r < 24; r++) {
+            CHECK_INT(dpari_cart_sub(&c, r, keep, &s, &in, &which), DPAR_OK);
+            CHECK(which >= 0 && which < 24 / s.size && in < s.size);
+            seen[which * s.size + in]++;
+            dpari_cart_coords(&c, r, coord);
+            dpari_cart_coords(&s, in, part);
+            for (d = 0, k = 0; d < 3; d++) {
+                if (keep >> d & 1u) {
+                    CHECK_INT(part[k], coord[d]);
+                    CHECK_INT(s.periodic >> k & 1u, c.periodic >> d & 1u);
+                    k++;
+                }
+            }
+        }
+        for (r = 0; r < 24; r++) {
+            CHECK_INT(seen[r], 1);
+        }
+    }
+}
+
+static void test_neighbours(void)
+{
+    static const int32_t n[] = {3, 4};
+    static const int32_t want[] = {11, 8, 9, 3, 1, 7, 4, 5}; /* of rank 0, both periodic */
+    static const int32_t open[] = {-1, -1, -1, -1, 1, -1, 4, 5};
+    int32_t list[9], i;
+    dpar_cart c;
+    dpar_cart_init(&c, 2, n, 3, NULL);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
+    for (i = 0; i < 8; i++) {
+        CHECK_INT(list[i], want[i]);
+    }
+    dpar_cart_init(&c, 2, n, 0, NULL);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
+    for (i = 0; i < 8; i++) {
+        CHECK_INT(list[i], open[i]);
+    }
+    list[3] = list[2] = 99;
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_STAR, list, 3), 4);
+    CHECK(list[0] == -1 && list[1] == 4 && list[2] == -1 && list[3] == 99);
+    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, list, 3), 8);
+    CHECK(list[0] == 0 && list[2] == 2 && list[3] == 99);
+    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, NULL, 0), 8);
+    CHECK_INT(dpari_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
+    dpar_cart_init(&c, 0, n, 0, NULL);
+    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_STAR, 3), 1);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 3), 2);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 1), 1);
+    CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_BOX, 3), 3);
+    CHECK_INT(dpari_stencil_axes(3, 3), 0);
+}
+
+/* Any room: as many as fit, in the same order, and nothing behind them. */
+static void test_neighbours_room(void)
+{
+    static const int32_t n[] = {3, 4};
+    int32_t all[9], list[10], stencil, count, room, r, i;
+    dpar_cart c;
+    dpar_cart_init(&c, 2, n, 1, NULL);
+    for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_EDGES; stencil++) {
+        for (r = 0; r < c.size; r++) {
+            count = dpari_cart_neighbours(&c, r, stencil, all, 9);
+            CHECK_INT(count, stencil == DPAR_STENCIL_STAR ? 4 : 8);
+            for (room = 0; room <= 10; room++) {
+                for (i = 0; i < 10; i++) {
+                    list[i] = 99;
+                }
+                CHECK_INT(dpari_cart_neighbours(&c, r, stencil, list, room), count);
+                for (i = 0; i < 10; i++) {
+                    CHECK_INT(list[i], i < room && i < count ? all[i] : 99);
+                }
+            }
+        }
+    }
+}
+
+static void test_cart_refusals(void)
+{
+    static const int32_t big[] = {65536, 32768, 1}, bad[] = {2, 0}, top[] = {1, 2147483647};
+    static const int32_t far[] = {INT32_MIN, INT32_MAX};
+    int32_t from = 7, to = 7, at[2] = {5, 5}, in = 7, which = 7;
+    dpar_cart c, s;
+    dpar_why why;
+    memset(&c, 1, sizeof c);
+    CHECK_INT(dpar_cart_init(&c, 3, big, 0, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "axes 0 to 1 have 2147483648 ranks: 2^31 - 1 at most");
+    CHECK_INT(dpar_cart_init(&c, 2, bad, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 1 has 0 parts: at least 1");
+    CHECK_INT(dpar_cart_init(&c, 7, bad, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
+    CHECK_INT(c.dims, 0x01010101);
+    CHECK_INT(dpar_cart_init(&c, 2, top, 3, NULL), DPAR_OK);
+    CHECK_INT(dpari_cart_rank(&c, far), 0);
+    CHECK_INT(dpari_cart_shift(&c, 5, 1, INT32_MIN, &from, &to), DPAR_OK);
+    CHECK_INT(from, 5 + 1); /* 2^31 mod (2^31 - 1) = 1 */
+    CHECK_INT(to, 5 - 1);
+    from = to = 7;
+    CHECK_INT(dpari_cart_shift(&c, -1, 0, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_shift(&c, 0, 2, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_shift(&c, 0, -1, 1, &from, &to), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_coords(&c, 2147483647, at), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_sub(&c, -1, 1, &s, &in, &which), DPAR_E_ARG);
+    CHECK(from == 7 && to == 7 && at[0] == 5 && in == 7 && which == 7);
+}
+
+/* ---- placement ---- */
+
+/* A stencil whose edges all count 1. */
+static dpar_stencil edges(int32_t shape)
+{
+    dpar_stencil s;
+    int32_t d;
+    s.shape = shape;
+    s.bytes = 1;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        s.block[d] = s.width[d] = 1;
+    }
+    return s;
+}
+
+static dpar_cart cart_of(int32_t dims, int32_t a, int32_t b, int32_t c, uint32_t periodic)
+{
+    dpar_cart cart;
+    int32_t n[4];
+    n[0] = a;
+    n[1] = b;
+    n[2] = c;
+    n[3] = 2;
+    CHECK_INT(dpar_cart_init(&cart, dims, n, periodic, NULL), DPAR_OK);
+    return cart;
+}
+
+static int32_t rank_at(const dpar_place *p, int32_t a, int32_t b, int32_t c)
+{
+    int32_t at[3];
+    at[0] = a;
+    at[1] = b;
+    at[2] = c;
+    return dpar_place_rank(p, at);
+}
+
+static void test_place_tables(void)
+{
+    static const int32_t h7[4][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}};
+    static const int32_t h8[4][4] = {{0, 2, 8, 10}, {1, 3, 9, 11}, {4, 6, 12, 14}, {5, 7, 13, 15}};
+    static const int32_t h10[16][2] = {{0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 3},
+                                       {1, 3}, {1, 2}, {2, 2}, {2, 3}, {3, 3}, {3, 2},
+                                       {3, 1}, {2, 1}, {2, 0}, {3, 0}};
+    static const int32_t xyz[] = {0, 1, 2}, cores[] = {2, 2, 1};
+    dpar_cart flat = cart_of(2, 4, 4, 1, 0), cube = cart_of(3, 4, 4, 1, 0);
+    dpar_place p;
+    int32_t i, j;
+    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < 4; j++) {
+            CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* H7: by definition */
+        }
+    }
+    CHECK_INT(dpari_place_bricks(&p, &cube, 4, NULL, xyz, cores, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < 4; j++) {
+            CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* H8: LAMMPS, two-level */
+        }
+    }
+    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < 4; j++) {
+            CHECK_INT(rank_at(&p, j, i, 0), h7[i][j]); /* H9: rows of y, x lowest; p4est */
+        }
+    }
+    cube = cart_of(3, 4, 4, 4, 0);
+    CHECK_INT(dpar_place_init(&p, &cube, DPAR_PLACE_MORTON, 8, NULL), DPAR_OK);
+    CHECK_INT(rank_at(&p, 3, 0, 0), 9);
+    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+    for (i = 0; i < 16; i++) {
+        CHECK_INT(rank_at(&p, h10[i][0], h10[i][1], 0), i); /* H10 */
+    }
+}
+
+/* Rank and coordinate invert each other; Hilbert steps to a neighbour where the grid is a cube. */
+static void check_place(const dpar_place *p, int steps)
+{
+    static unsigned char seen[4096];
+    int32_t r, d, at[6], before[6] = {0};
+    memset(seen, 0, sizeof seen);
+    for (r = 0; r < p->grid.size; r++) {
+        int32_t far = 0;
+        CHECK_INT(dpar_place_coords(p, r, at), DPAR_OK);
+        CHECK_INT(dpar_place_rank(p, at), r);
+        d = dpari_cart_rank(&p->grid, at);
+        CHECK(d >= 0 && seen[d]++ == 0);
+        for (d = 0; d < p->grid.dims; d++) {
+            far += at[d] > before[d] ? at[d] - before[d] : before[d] - at[d];
+            before[d] = at[d];
+        }
+        CHECK(!steps || far == (r > 0));
+    }
+    CHECK_INT(dpar_place_coords(p, r, at), DPAR_E_ARG);
+    CHECK_INT(dpar_place_coords(p, -1, at), DPAR_E_ARG);
+    at[0] = p->grid.parts[0];
+    CHECK_INT(dpar_place_rank(p, at), DPAR_PROC_NULL);
+    at[0] = -1;
+    CHECK_INT(dpar_place_rank(p, at), DPAR_PROC_NULL);
+}
+
+/* Total and worst by a table of ranks. */
+static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total, int64_t *worst)
+{
+    static int64_t node[4096];
+    int32_t r, o, d, at[6], list[728], offset[6];
+    memset(node, 0, sizeof node);
+    *total = *worst = 0;
+    for (r = 0; r < p->grid.size; r++) {
+        int32_t home, mine = 0, k = 0;
+        dpari_cart_coords(&p->grid, r, at);
+        home = dpar_place_rank(p, at) / p->per_node;
+        dpari_cart_neighbours(&p->grid, r, DPAR_STENCIL_BOX, list, 728);
+        for (o = 0; o < power3(p->grid.dims); o++) {
+            int64_t w = s->bytes, moves = 0, i = o;
+            for (d = p->grid.dims - 1; d >= 0; d--, i /= 3) {
+                offset[d] = (int32_t)(i % 3 - 1);
+                moves += offset[d] != 0;
+                w *= offset[d] != 0 ? s->width[d] : s->block[d];
+            }
+            mine = moves == 0 ? r : list[k++];
+            if (moves == 0 || mine < 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR) ||
+                (moves > 2 && s->shape == DPAR_STENCIL_EDGES)) {
+                continue;
+            }
+            dpari_cart_coords(&p->grid, mine, offset);
+            if (dpar_place_rank(p, offset) / p->per_node != home) {
+                node[home] += w;
+                *total += w;
+            }
+        }
+    }
+    *total /= 2;
+    for (r = 0; r < p->grid.size; r++) {
+        *worst = node[r] > *worst ? node[r] : *worst;
+    }
+}
+
+static void check_cost(const dpar_place *p)
+{
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
+    int64_t total = 0, worst = 0, slow_total, slow_worst;
+    int32_t d, k;
+    for (k = 0; k < 4; k++) {
+        dpar_stencil plain;
+        s.shape = k % 3;
+        memset(&plain, 0, sizeof plain); /* no bytes: edges count, whatever they would carry */
+        plain.shape = s.shape;
+        plain.width[0] = k;
+        for (d = 0; k == 2 && d < 6; d++) {
+            s.bytes = 8;
+            s.block[d] = 10 + d;
+            s.width[d] = 1 + d;
+        }
+        slow_cost(p, &s, &slow_total, &slow_worst);
+        CHECK_INT(dpar_place_cost(p, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK_INT(total, slow_total);
+        CHECK_INT(worst, slow_worst);
+        if (k < 2) {
+            CHECK_INT(dpar_place_cost(p, &plain, &total, &worst, NULL), DPAR_OK);
+            CHECK(total == slow_total && worst == slow_worst);
+        }
+    }
+}
+
+static void test_place_brute_force(void)
+{
+    int32_t n[3], dims, g, kind, best[3];
+    uint32_t periodic;
+    for (dims = 1; dims <= 3; dims++) {
+        for (n[0] = 1; n[0] <= 6; n[0]++) {
+            for (n[1] = 1; n[1] <= (dims > 1 ? 5 : 1); n[1]++) {
+                for (n[2] = 1; n[2] <= (dims > 2 ? 4 : 1); n[2]++) {
+                    for (g = 1; g <= 8; g++) {
+                        dpar_place p;
+                        dpar_cart c;
+                        dpar_status st = DPAR_OK;
+                        periodic = (uint32_t)(n[0] + n[1] * 3 + g) & 7u;
+                        CHECK_INT(dpar_cart_init(&c, dims, n, periodic, NULL), DPAR_OK);
+                        for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
+                            st = dpar_place_init(&p, &c, kind, g, NULL);
+                            if (st == DPAR_OK) {
+                                check_place(&p, 0);
+                                check_cost(&p);
+                            } else {
+                                CHECK(kind == DPAR_PLACE_BRICKS);
+                                best[0] = 0; /* then there really is no brick */
+                                CHECK(dpari_cart_next_parts(g, dims, n, best) == DPAR_DONE);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* No other brick has fewer edges between nodes. */
+static void test_bricks_are_best(void)
+{
+    static const int32_t grids[][3] = {{8, 8, 1}, {4, 6, 8}, {12, 3, 4}, {16, 2, 2}, {6, 6, 6}};
+    size_t i;
+    int32_t g;
+    for (i = 0; i < 5; i++) {
+        for (g = 1; g <= 24; g++) {
+            dpar_cart c = cart_of(3, grids[i][0], grids[i][1], grids[i][2], (uint32_t)(g & 7));
+            dpar_stencil s = edges(DPAR_STENCIL_STAR);
+            int32_t q[3] = {0, 0, 0};
+            int64_t least, total, worst;
+            dpar_place p, other;
+            if (dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, g, NULL) != DPAR_OK) {
+                continue;
+            }
+            CHECK_INT(dpar_place_cost(&p, &s, &least, &worst, NULL), DPAR_OK);
+            while (dpari_cart_next_parts(g, 3, c.parts, q) == DPAR_OK) {
+                CHECK_INT(dpari_place_bricks(&other, &c, g, NULL, NULL, q, NULL), DPAR_OK);
+                CHECK(memcmp(other.brick, q, sizeof q) == 0);
+                CHECK_INT(dpar_place_cost(&other, &s, &total, &worst, NULL), DPAR_OK);
+                CHECK(total >= least);
+            }
+        }
+    }
+}
+
+static void test_curves(void)
+{
+    int32_t n[6], dims, d, side;
+    for (dims = 1; dims <= 6; dims++) {
+        for (side = 1; side <= (dims < 3 ? 32 : dims == 3 ? 16 : dims == 4 ? 8 : 4); side *= 2) {
+            dpar_place p;
+            dpar_cart c;
+            for (d = 0; d < dims; d++) {
+                n[d] = side;
+            }
+            CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
+            CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+            check_place(&p, 1);
+            CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+            check_place(&p, 0);
+        }
+    }
+}
+
+/* Skipping: the order inside a grid is that of the cube around it. */
+static void test_skipping(void)
+{
+    int32_t a, b, kind, i, n, at[3];
+    for (a = 1; a <= 8; a++) {
+        for (b = 1; b <= 8; b++) {
+            for (kind = DPAR_PLACE_MORTON; kind <= DPAR_PLACE_HILBERT; kind++) {
+                dpar_cart whole = cart_of(3, 8, 8, 8, 0), part = cart_of(3, a, b, 8, 0);
+                dpar_place all, some;
+                dpar_place_init(&all, &whole, kind, 4, NULL);
+                dpar_place_init(&some, &part, kind, 4, NULL);
+                for (i = 0, n = 0; i < 512; i++) {
+                    dpar_place_coords(&all, i, at);
+                    if (at[0] < a && at[1] < b) {
+                        CHECK_INT(dpar_place_rank(&some, at), n);
+                        n++;
+                    }
+                }
+                CHECK_INT(n, part.size);
+            }
+        }
+    }
+}
+
+/* Row-major is MPI's order, in any number of dims; a place says all it has. */
+static void test_row_major(void)
+{
+    static const int32_t n[] = {2, 3, 1, 2, 2, 3};
+    int32_t dims, d, r, at[6];
+    for (dims = 0; dims <= 6; dims++) {
+        uint32_t named = 0;
+        dpar_place p;
+        dpar_cart c;
+        dpar_stencil s;
+        memset(&p, 0x7f, sizeof p);
+        memset(&s, 0x7f, sizeof s);
+        CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_ROW_MAJOR, 4, NULL), DPAR_OK);
+        s = edges(DPAR_STENCIL_BOX);
+        for (r = 0; r < c.size; r++) {
+            CHECK_INT(dpar_place_coords(&p, r, at), DPAR_OK);
+            CHECK_INT(dpari_cart_rank(&c, at), r);
+            CHECK_INT(dpar_place_rank(&p, at), r);
+        }
+        for (d = 0; d < 6; d++) {
+            CHECK(p.brick[d] == 1 && s.block[d] == 1 && s.width[d] == 1);
+            CHECK(p.order[d] >= 0 && p.order[d] < 6);
+            named |= 1u << p.order[d];
+        }
+        CHECK_INT(named, 63); /* every axis once */
+    }
+}
+
+/* Hilbert's curve through a cube of side 2 visits the corners in the order of the reflected Gray
+ * code, turned by one axis: Hamilton's curve with entry 0 and direction 0. Morton's counts. */
+static void test_corners(void)
+{
+    static const int32_t n[] = {2, 2, 2, 2, 2, 2};
+    int32_t dims, d, at[6];
+    for (dims = 0; dims <= 6; dims++) {
+        uint32_t w;
+        dpar_place hilbert, morton;
+        dpar_cart c;
+        CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&hilbert, &c, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&morton, &c, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+        for (w = 0; w < (uint32_t)c.size; w++) {
+            for (d = 0; d < dims; d++) {
+                at[(d + 1) % dims] = (int32_t)((w ^ w >> 1) >> d & 1u);
+            }
+            CHECK_INT(dpar_place_rank(&hilbert, at), w);
+            for (d = 0; d < dims; d++) {
+                at[d] = (int32_t)(w >> d & 1u);
+            }
+            CHECK_INT(dpar_place_rank(&morton, at), w);
+        }
+    }
+}
+
+/* Every choice of sides, fixed or free: what is fixed stays, and of all bricks that have it none
+ * leaves a smaller surface. */
+static void test_some_sides(void)
+{
+    int32_t fix[2], q[2], g;
+    for (g = 1; g <= 24; g++) {
+        dpar_cart c = cart_of(2, 8, 6, 1, (uint32_t)g & 3u);
+        for (fix[0] = 0; fix[0] <= 8; fix[0]++) {
+            for (fix[1] = 0; fix[1] <= 6; fix[1]++) {
+                int64_t least = -1;
+                int32_t best[2] = {0, 0};
+                dpar_place p;
+                dpar_status st = dpari_place_bricks(&p, &c, g, NULL, NULL, fix, NULL);
+                for (q[0] = 8; q[0] > 0; q[0]--) { /* of equals the fewest nodes along axis 0 */
+                    static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
+                    int32_t nodes[2];
+                    q[1] = g / q[0];
+                    if (q[0] * q[1] != g || 8 % q[0] != 0 || 6 % q[1] != 0 ||
+                        (fix[0] > 0 && fix[0] != q[0]) || (fix[1] > 0 && fix[1] != q[1])) {
+                        continue;
+                    }
+                    nodes[0] = 8 / q[0];
+                    nodes[1] = 6 / q[1];
+                    if (least < 0 || slow_cut(2, cells, ones, c.periodic, nodes) < least) {
+                        least = slow_cut(2, cells, ones, c.periodic, nodes);
+                        memcpy(best, q, sizeof best);
+                    }
+                }
+                CHECK_INT(st == DPAR_OK, least >= 0);
+                CHECK(st != DPAR_OK || (p.brick[0] == best[0] && p.brick[1] == best[1]));
+            }
+        }
+    }
+}
+
+/* The best placement, and what it costs. */
+static dpar_status best_of(dpar_place *p, const dpar_cart *c, int32_t g, const dpar_stencil *s,
+                           int64_t *total, int64_t *worst, dpar_why *why)
+{
+    dpar_status st = dpar_place_best(p, c, g, s, why);
+    return st == DPAR_OK && total != NULL ? dpar_place_cost(p, s, total, worst, why) : st;
+}
+
+static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t total, int64_t worst)
+{
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
+    dpar_place p;
+    int64_t sum = 0, most = 0;
+    CHECK_INT(dpar_place_init(&p, c, kind, g, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
+    CHECK_INT(sum, total);
+    CHECK_INT(most, worst);
+}
+
+/* H6 and H11: edges between nodes, most at one node. */
+static void test_edges(void)
+{
+    dpar_cart c = cart_of(2, 8, 8, 1, 0);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
+    dpar_place p;
+    int64_t total, worst;
+    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 16, 24, 16);
+    check_edges(&c, DPAR_PLACE_BRICKS, 16, 16, 8);
+    check_edges(&c, DPAR_PLACE_HILBERT, 16, 16, 8);
+    check_edges(&c, DPAR_PLACE_MORTON, 16, 16, 8);
+    CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
+    CHECK(p.kind == DPAR_PLACE_BRICKS && total == 16 && worst == 8);
+    c = cart_of(3, 4, 4, 4, 0);
+    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 8, 64, 20);
+    check_edges(&c, DPAR_PLACE_BRICKS, 8, 48, 12);
+    c = cart_of(2, 6, 4, 1, 0);
+    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 6, 14, 9);
+    check_edges(&c, DPAR_PLACE_BRICKS, 6, 10, 5);
+    c = cart_of(2, 7, 7, 1, 0); /* 7 do not fit as a brick better than a row; 5 not at all */
+    CHECK_INT(best_of(&p, &c, 5, &s, NULL, NULL, NULL), DPAR_OK);
+    CHECK(p.kind == DPAR_PLACE_HILBERT);
+    c = cart_of(2, 4, 4, 1, 0);
+    CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
+    CHECK(p.kind == DPAR_PLACE_ROW_MAJOR && total == 0 && worst == 0); /* one node */
+}
+
+static void test_place_best(void)
+{
+    int32_t i, kind;
+    for (i = 0; i < 300; i++) {
+        dpar_cart c = cart_of(3, 1 + random_below(6), 1 + random_below(6), 1 + random_below(6),
+                              (uint32_t)random_below(8));
+        dpar_stencil s = edges(random_below(2));
+        int32_t g = 1 + random_below(9), d, e;
+        int64_t total, worst, sum, most, weight[3];
+        dpar_place best, p;
+        for (d = 0; d < 3 && i % 2; d++) { /* blocks and halos of any shape */
+            s.block[d] = 1 + random_below(40);
+            s.width[d] = random_below(4);
+        }
+        s.bytes = 1 + random_below(9);
+        for (d = 0; d < 3; d++) { /* what crosses a plane between two ranks */
+            for (weight[d] = s.bytes, e = 0; e < 3; e++) {
+                weight[d] *= e == d ? s.width[e] : s.block[e];
+            }
+        }
+        CHECK_INT(best_of(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
+        CHECK(sum == total && most == worst);
+        if (best.kind == DPAR_PLACE_BRICKS) { /* by what really crosses */
+            CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL), DPAR_OK);
+            CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
+        }
+        for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
+            dpar_status st = kind == DPAR_PLACE_BRICKS
+                                 ? dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL)
+                                 : dpar_place_init(&p, &c, kind, g, NULL);
+            if (st == DPAR_OK) {
+                CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
+                CHECK(most > worst || (most == worst && sum >= total));
+            }
+        }
+    }
+}
+
+/* The largest halos that are taken: 3 ranks in a ring send 6 w = 2^63 - 2 bytes. */
+static void test_cost_limits(void)
+{
+    const int64_t w = INT64_C(1537228672809129301);
+    dpar_cart ring = cart_of(1, 3, 1, 1, 1);
+    dpar_stencil s = edges(DPAR_STENCIL_STAR);
+    int64_t total = 5, worst = 5;
+    int32_t kind;
+    for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
+        dpar_place p;
+        CHECK_INT(dpar_place_init(&p, &ring, kind, 1, NULL), DPAR_OK);
+        s.bytes = w;
+        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK(total == 3 * w && worst == 2 * w);
+        s.bytes = w + 1;
+        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_E_RANGE);
+        CHECK(total == 3 * w && worst == 2 * w);
+    }
+}
+
+static void test_place_refusals(void)
+{
+    static const int32_t twice[] = {0, 0}, three[] = {3, 0}, minus[] = {-1, 0}, most[] = {4, 4};
+    static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0}, ones[] = {1, 1};
+    static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
+    dpar_cart c = cart_of(2, 4, 4, 1, 0);
+    dpar_stencil s = edges(DPAR_STENCIL_BOX);
+    dpar_place p;
+    dpar_why why;
+    int64_t total = 5, worst = 5;
+    int32_t at[2];
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_KINDS, 4, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "placement 4 of 4 ranks a node: 0 to 3 and at least 1");
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 0, &why), DPAR_E_ARG);
+    CHECK_INT(best_of(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "order[1] is axis 0: each of the 2 axes must be named once");
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, ones, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "order[1] is axis 1: each of the 2 axes must be named once");
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "a brick's side 3 does not divide axis 0's 4 parts");
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, minus, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a brick's side 0 is -1: 0 means free");
+    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, most, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no brick of 4 ranks tiles a grid of 4 x 4");
+    c = cart_of(2, 2, 9, 1, 0);
+    CHECK_INT(dpari_place_bricks(&p, &c, 18, NULL, NULL, NULL, &why), DPAR_OK);
+    c = cart_of(3, 3, 3, 4, 0);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 8, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, &why), DPAR_OK);
+    s.block[2] = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 2 has a block of -1 and a halo of 1 cells of 1 bytes: none may be "
+                         "negative");
+    s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    s = edges(DPAR_STENCIL_BOX);
+    for (at[0] = 0; at[0] < 3; at[0]++) {
+        s.width[at[0]] = s.block[at[0]] = 0;
+    }
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    CHECK(total == 0 && worst == 0);
+    s.bytes = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = edges(DPAR_STENCIL_BOX);
+    s.width[0] = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = edges(DPAR_STENCIL_BOX);
+    s.block[0] = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = edges(DPAR_STENCIL_BOX);
+    total = worst = 5;
+    s.block[2] = INT64_C(4611686018427387904);
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_RANGE);
+    CHECK_INT(best_of(&p, &c, 8, &s, &total, &worst, &why), DPAR_E_RANGE);
+    CHECK(total == 5 && worst == 5);
+    CHECK_INT(dpar_cart_init(&c, 1, top, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_coords(&p, 2147483646, at), DPAR_OK);
+    CHECK_INT(at[0], 2147483646);
+    CHECK_INT(dpar_cart_init(&c, 2, wide, 3, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_MORTON, 8, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_coords(&p, 2147395599, at), DPAR_OK);
+    CHECK_INT(dpar_place_rank(&p, at), 2147395599);
+    s = edges(DPAR_STENCIL_STAR);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK); /* at once: closed form */
+    CHECK_INT(total, 2147395600);
+    CHECK_INT(worst, 8);
+}
+
+/* ---- torus ---- */
+
+static dpar_status assign(dpar_torus *t, int32_t physical_axes, const int32_t *physical,
+                          int32_t logical_axes, const int32_t *logical, int32_t split,
+                          dpar_why *why)
+{
+    dpar_torus made = *t;
+    dpar_status st;
+    int32_t i;
+    made.physical_axes = physical_axes;
+    made.logical_axes = logical_axes;
+    for (i = 0; i < physical_axes && i < DPAR_MAX_DIMS; i++) {
+        made.physical[i] = physical[i];
+    }
+    for (i = 0; i < logical_axes && i < DPAR_MAX_AXES; i++) {
+        made.logical[i] = logical[i];
+    }
+    st = dpar_torus_assign(&made, split, why);
+    if (st == DPAR_OK) {
+        *t = made;
+    }
+    return st;
+}
+
+/* masks[l]: the physical axes of logical axis l. */
+static void check_torus(int32_t a, int32_t b, int32_t c, int32_t logical_axes, int32_t x, int32_t y,
+                        int32_t z, unsigned m0, unsigned m1, unsigned m2)
+{
+    int32_t physical[3], logical[3], l;
+    unsigned mask[3];
+    dpar_torus t;
+    physical[0] = a;
+    physical[1] = b;
+    physical[2] = c;
+    logical[0] = x;
+    logical[1] = y;
+    logical[2] = z;
+    mask[0] = m0;
+    mask[1] = m1;
+    mask[2] = m2;
+    CHECK_INT(assign(&t, 3, physical, logical_axes, logical, 0, NULL), DPAR_OK);
+    for (l = 0; l < logical_axes; l++) {
+        CHECK_INT(t.axes[l], mask[l]);
+    }
+}
+
+/* C19 to C21: jax tests/mesh_utils_test.py. */
+static void test_torus_vectors(void)
+{
+    check_torus(2, 2, 1, 3, 1, 1, 4, 0, 0, 7);
+    check_torus(2, 2, 4, 3, 1, 4, 4, 0, 4, 3);
+    check_torus(4, 4, 4, 3, 1, 16, 4, 0, 6, 1);
+    check_torus(4, 4, 8, 3, 1, 16, 8, 0, 3, 4);
+    check_torus(4, 4, 8, 3, 1, 8, 16, 0, 4, 3);
+    check_torus(4, 4, 8, 3, 16, 8, 1, 3, 4, 0);
+    check_torus(4, 8, 8, 3, 1, 32, 8, 0, 5, 2);
+    check_torus(8, 8, 8, 3, 1, 64, 8, 0, 6, 1);
+    check_torus(8, 8, 16, 3, 1, 64, 16, 0, 3, 4);
+    check_torus(8, 8, 1, 2, 8, 8, 0, 2, 5, 0);
+}
+
+/* C22: the ways to give a logical axis its size from what is left of each physical axis. */
+static void test_torus_tuples(void)
+{
+    static const int32_t none[] = {2, 1, 1}, second[] = {6, 2, 4}, third[] = {2, 2, 4};
+    static const int32_t want2[3][3] = {{3, 1, 2}, {3, 2, 1}, {6, 1, 1}};
+    static const int32_t want3[4][3] = {{1, 1, 4}, {1, 2, 2}, {2, 1, 2}, {2, 2, 1}};
+    int32_t z[3] = {0, 0, 0}, i;
+    CHECK_INT(dpari_cart_next_parts(4, 3, none, z), DPAR_DONE);
+    for (i = 0; i < 3; i++) {
+        CHECK_INT(dpari_cart_next_parts(6, 3, second, z), DPAR_OK);
+        CHECK(memcmp(z, want2[i], sizeof z) == 0);
+    }
+    CHECK_INT(dpari_cart_next_parts(6, 3, second, z), DPAR_DONE);
+    z[0] = 0;
+    for (i = 0; i < 4; i++) {
+        CHECK_INT(dpari_cart_next_parts(4, 3, third, z), DPAR_OK);
+        CHECK(memcmp(z, want3[i], sizeof z) == 0);
+    }
+    CHECK_INT(dpari_cart_next_parts(4, 3, third, z), DPAR_DONE);
+}
+
+/* Every chip has one logical place, and the parts multiply to both meshes. */
+static void check_torus_maps(const dpar_torus *t)
+{
+    static unsigned char seen[65536];
+    dpar_cart chips, ranks;
+    int32_t r, l, i, at[8], back[8], chip[6];
+    memset(seen, 0, sizeof seen);
+    CHECK_INT(dpar_cart_init(&chips, t->physical_axes, t->physical, 0, NULL), DPAR_OK);
+    CHECK(t->logical_axes <= 6);
+    CHECK_INT(dpar_cart_init(&ranks, t->logical_axes, t->logical, 0, NULL), DPAR_OK);
+    for (l = 0; l < t->logical_axes; l++) {
+        int32_t n = 1;
+        for (i = 0; i < t->physical_axes; i++) {
+            n *= t->part[l][i];
+        }
+        CHECK_INT(n, t->logical[l]);
+    }
+    for (r = 0; r < ranks.size; r++) {
+        dpari_cart_coords(&ranks, r, at);
+        CHECK_INT(dpar_torus_physical(t, at, chip), DPAR_OK);
+        i = dpari_cart_rank(&chips, chip);
+        CHECK(i >= 0 && seen[i]++ == 0);
+        CHECK_INT(dpar_torus_logical(t, chip, back), DPAR_OK);
+        CHECK(memcmp(at, back, (size_t)t->logical_axes * sizeof at[0]) == 0);
+    }
+}
+
+static void test_torus_splitting(void)
+{
+    /* the preferences of 2.17: 4x4x8 for 16 takes 4x4 whole; a 4x4x4 half taken gives the rest */
+    static const int32_t physical[] = {4, 4, 8}, logical[] = {4, 2, 16};
+    static const int32_t square[] = {4, 4}, thirds[] = {2, 2, 4}, eights[] = {8, 8};
+    static const int32_t three[] = {2, 2, 16}, cube[] = {4, 4, 4}, rule3[] = {4, 2, 8};
+    dpar_torus t;
+    CHECK_INT(assign(&t, 3, physical, 3, logical, 1, NULL), DPAR_OK);
+    CHECK(t.part[2][0] == 4 && t.part[2][1] == 4 && t.part[2][2] == 1);
+    CHECK(t.part[1][2] == 2 && t.part[0][2] == 4);
+    check_torus_maps(&t);
+    CHECK_INT(assign(&t, 2, square, 3, thirds, 1, NULL), DPAR_OK); /* 2x2x4 of 4x4 */
+    CHECK(t.part[2][0] == 4 && t.part[2][1] == 1 && t.part[1][1] == 2 && t.part[0][1] == 2);
+    check_torus_maps(&t);
+    CHECK_INT(assign(&t, 2, eights, 3, three, 1, NULL), DPAR_OK); /* 2x2x16 of 8x8 */
+    CHECK(t.part[2][0] == 8 && t.part[2][1] == 2 && t.part[1][1] == 2 && t.part[0][1] == 2);
+    check_torus_maps(&t);
+    /* rule (3): 8 takes (4, 2, 1); then 2 goes to the axis already partly taken */
+    CHECK_INT(assign(&t, 3, cube, 3, rule3, 1, NULL), DPAR_OK);
+    CHECK(t.part[2][0] == 4 && t.part[2][1] == 2 && t.part[2][2] == 1);
+    CHECK(t.part[1][0] == 1 && t.part[1][1] == 2 && t.part[1][2] == 1);
+    CHECK(t.part[0][2] == 4);
+}
+
+/* JAX 0.10.2 run: _create_device_mesh_for_nd_torus with allow_split_physical_axes; the parts of
+ * each logical axis, and chips 1 and 5 of the logical mesh. (6000 random cases were compared, too;
+ * equal where every size has but the primes 2 and 3, or with JAX's _get_prime_factors repaired: it
+ * answers [5] for 10.) */
+static void test_torus_splits_run(void)
+{
+    static const struct {
+        int32_t physical[3], logical[4], part[4][3], chip1, chip5;
+    } t[] = {
+        {{4, 4, 1}, {2, 2, 4, 1}, {{1, 2, 1}, {1, 2, 1}, {4, 1, 1}, {1, 1, 1}}, 4, 5},
+        {{8, 8, 1}, {2, 2, 16, 1}, {{1, 2, 1}, {1, 2, 1}, {8, 2, 1}, {1, 1, 1}}, 1, 17},
+        {{4, 4, 4}, {1, 4, 2, 8}, {{1, 1, 1}, {1, 1, 4}, {1, 2, 1}, {4, 2, 1}}, 4, 36},
+        {{4, 4, 8}, {1, 4, 2, 16}, {{1, 1, 1}, {1, 1, 4}, {1, 1, 2}, {4, 4, 1}}, 8, 40},
+        {{16, 16, 1}, {4, 8, 8, 1}, {{1, 4, 1}, {2, 4, 1}, {8, 1, 1}, {1, 1, 1}}, 16, 80},
+        {{4, 8, 12}, {1, 2, 8, 24}, {{1, 1, 1}, {2, 1, 1}, {1, 8, 1}, {2, 1, 12}}, 1, 5},
+        {{2, 4, 8}, {1, 8, 2, 4}, {{1, 1, 1}, {1, 1, 8}, {2, 1, 1}, {1, 4, 1}}, 8, 40},
+        {{8, 16, 16}, {4, 2, 16, 16}, {{4, 1, 1}, {2, 1, 1}, {1, 1, 16}, {1, 16, 1}}, 16, 80},
+        {{4, 4, 16}, {1, 8, 4, 8}, {{1, 1, 1}, {1, 1, 8}, {1, 2, 2}, {4, 2, 1}}, 16, 144},
+    };
+    size_t i;
+    int32_t l, p, r;
+    for (i = 0; i < sizeof t / sizeof t[0]; i++) {
+        dpar_torus got;
+        dpar_cart chips, ranks;
+        int32_t at[4], chip[3];
+        CHECK_INT(assign(&got, 3, t[i].physical, 4, t[i].logical, 1, NULL), DPAR_OK);
+        for (l = 0; l < 4; l++) {
+            for (p = 0; p < 3; p++) {
+                CHECK_INT(got.part[l][p], t[i].part[l][p]);
+            }
+        }
+        CHECK_INT(dpar_cart_init(&chips, 3, t[i].physical, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_cart_init(&ranks, 4, t[i].logical, 0, NULL), DPAR_OK);
+        for (r = 1; r <= 5; r += 4) {
+            dpari_cart_coords(&ranks, r, at);
+            CHECK_INT(dpar_torus_physical(&got, at, chip), DPAR_OK);
+            CHECK_INT(dpari_cart_rank(&chips, chip), r == 1 ? t[i].chip1 : t[i].chip5);
+        }
+    }
+}
+
+static void test_torus_random(void)
+{
+    int32_t i, k;
+    for (i = 0; i < 3000; i++) {
+        int32_t physical[4], logical[5] = {1, 1, 1, 1, 1}, axes = 1 + random_below(4), chips = 1;
+        int32_t logicals = 1 + random_below(5);
+        dpar_torus t;
+        dpar_status st;
+        for (k = 0; k < axes; k++) {
+            static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 10, 5};
+            physical[k] = sizes[random_below(8)];
+            chips *= physical[k];
+        }
+        for (k = 2; chips > 1 && k <= chips;) {
+            if (chips % k == 0) {
+                chips /= k;
+                logical[random_below(logicals)] *= k;
+            } else {
+                k++;
+            }
+        }
+        st = assign(&t, axes, physical, logicals, logical, 0, NULL);
+        CHECK(st == DPAR_OK || st == DPAR_E_NONE);
+        if (st == DPAR_OK) {
+            check_torus_maps(&t);
+        }
+        CHECK_INT(assign(&t, axes, physical, logicals, logical, 1, NULL), DPAR_OK);
+        check_torus_maps(&t);
+    }
+}
+
+/* Of the free axes with that product the most, of those the first: where two sets of equal size
+ * part ways, the one with the earlier axis. -1: none. */
+static int32_t rule_whole(int32_t axes, const int32_t *physical, int32_t used, int32_t size)
+{
+    int32_t set, best = size == 1 ? 0 : -1, most = 0, i;
+    for (set = 1; set < 1 << axes; set++) {
+        int32_t count = 0, differ = best ^ set;
+        int64_t product = 1;
+        for (i = 0; i < axes; i++) {
+            count += set >> i & 1;
+            product *= (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+        if (product == size && (set & used) == 0 &&
+            (count > most || (count == most && (differ & -differ & set) != 0))) {
+            best = set;
+            most = count;
+        }
+    }
+    return best;
+}
+
+/* The rules (1) to (4) as numbers, the most important first: z is better when its are larger. */
+static void rule_score(int32_t axes, const int32_t *physical, const int32_t *taken,
+                       const int32_t *z, int64_t *score)
+{
+    int32_t i;
+    score[0] = score[2] = 1;
+    score[1] = 0;
+    for (i = 0; i < axes; i++) {
+        if (z[i] == physical[i] && z[i] > 1) {
+            score[0] *= z[i];
+            score[1]++;
+        }
+        if (taken[i] > 1) {
+            score[2] *= z[i];
+        }
+        score[3 + i] = z[i];
+    }
+}
+
+/* Tries every tuple of divisors of what is left with that product. */
+static void rule_split(int32_t axes, const int32_t *physical, const int32_t *taken, int32_t size,
+                       int32_t at, int32_t *z, int32_t *best)
+{
+    int64_t mine[9], other[9];
+    int32_t i;
+    if (at < axes) {
+        for (z[at] = 1; z[at] <= physical[at] / taken[at]; z[at]++) {
+            if (physical[at] / taken[at] % z[at] == 0 && size % z[at] == 0) {
+                rule_split(axes, physical, taken, size / z[at], at + 1, z, best);
+            }
+        }
+    } else if (size == 1) {
+        rule_score(axes, physical, taken, z, mine);
+        rule_score(axes, physical, taken, best, other);
+        for (i = 0; i < 3 + axes && mine[i] == other[i]; i++) {
+        }
+        if (best[0] == 0 || (i < 3 + axes && mine[i] > other[i])) {
+            memcpy(best, z, (size_t)axes * sizeof z[0]);
+        }
+    }
+}
+
+/* The parts of each logical axis by the rules: 1 when whole axes suffice. */
+static int rule_torus(int32_t axes, const int32_t *physical, int32_t logicals,
+                      const int32_t *logical, int32_t (*part)[6], uint32_t *masks)
+{
+    int32_t l, i, used = 0, set = 0, taken[6] = {1, 1, 1, 1, 1, 1};
+    for (l = logicals - 1; l >= 0 && set >= 0; l--) {
+        set = rule_whole(axes, physical, used, logical[l]);
+        used |= set;
+        masks[l] = (uint32_t)set;
+        for (i = 0; i < axes; i++) {
+            part[l][i] = (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+    }
+    for (l = logicals - 1; l >= 0 && set < 0; l--) {
+        int32_t z[6], best[6] = {0};
+        rule_split(axes, physical, taken, logical[l], 0, z, best);
+        for (masks[l] = 0, i = 0; i < axes; i++) {
+            part[l][i] = best[i];
+            taken[i] *= best[i];
+            masks[l] |= (uint32_t)(best[i] > 1) << i;
+        }
+    }
+    return set >= 0;
+}
+
+/* The chip of every logical place, by the digits of its coordinates; nothing else is written. */
+static void check_torus_digits(const dpar_torus *t)
+{
+    int32_t l, i, chip[7] = {0}, want[9], got[9], back[7];
+    do {
+        int32_t rest[6];
+        for (i = 0; i < t->physical_axes; i++) {
+            rest[i] = chip[i];
+        }
+        for (l = t->logical_axes - 1; l >= 0; l--) { /* which has the fastest digit */
+            int32_t stride = 1;
+            for (want[l] = 0, i = t->physical_axes - 1; i >= 0; i--) {
+                want[l] += stride * (rest[i] % t->part[l][i]);
+                rest[i] /= t->part[l][i];
+                stride *= t->part[l][i];
+            }
+        }
+        for (l = 0; l < 9; l++) {
+            got[l] = -7;
+        }
+        for (i = 0; i < 7; i++) {
+            back[i] = -7;
+        }
+        CHECK_INT(dpar_torus_logical(t, chip, got), DPAR_OK);
+        CHECK_INT(dpar_torus_physical(t, want, back), DPAR_OK);
+        for (l = 0; l < 9; l++) {
+            CHECK_INT(got[l], l < t->logical_axes ? want[l] : -7);
+        }
+        for (i = 0; i < 7; i++) {
+            CHECK_INT(back[i], i < t->physical_axes ? chip[i] : -7);
+        }
+        for (i = t->physical_axes - 1; i >= 0 && ++chip[i] == t->physical[i]; i--) {
+            chip[i] = 0;
+        }
+    } while (i >= 0);
+}
+
+/* Both ways of assigning against their rules, up to 6 physical and 8 logical axes. */
+static void test_torus_rules(void)
+{
+    int32_t i, k, l;
+    for (i = 0; i < 3000; i++) {
+        static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 2, 2, 4, 5};
+        int32_t axes = 1 + random_below(6), logicals = 1 + random_below(8), chips = 1;
+        int32_t physical[6] = {1, 1, 1, 1, 1, 1}, logical[8] = {1, 1, 1, 1, 1, 1, 1, 1}, split;
+        int32_t part[8][6];
+        uint32_t masks[8];
+        for (k = 0; k < axes; k++) {
+            physical[k] = sizes[random_below(10)];
+            chips *= physical[k];
+            if (i % 2) { /* whole axes will do */
+                logical[random_below(logicals)] *= physical[k];
+            }
+        }
+        for (k = 2, l = i % 2 ? 1 : chips; l > 1;) {
+            if (l % k == 0) {
+                l /= k;
+                logical[random_below(logicals)] *= k;
+            } else {
+                k++;
+            }
+        }
+        for (split = 0; split < 2; split++) {
+            dpar_torus t;
+            dpar_status st;
+            int whole = rule_torus(axes, physical, logicals, logical, part, masks);
+            memset(&t, 0x7f, sizeof t);
+            st = assign(&t, axes, physical, logicals, logical, split, NULL);
+            CHECK_INT(st, whole || split ? DPAR_OK : DPAR_E_NONE);
+            for (l = 0; l < 8 && st == DPAR_OK; l++) {
+                CHECK_INT(t.axes[l], l < logicals ? masks[l] : 0);
+                for (k = 0; k < 6; k++) { /* what there is not has one place */
+                    CHECK_INT(t.part[l][k], l < logicals && k < axes ? part[l][k] : 1);
+                }
+            }
+            if (st == DPAR_OK && chips <= 300) {
+                check_torus_digits(&t);
+            }
+        }
+    }
+}
+
+/* How many axes there may be, and the largest torus. */
+static void test_torus_limits(void)
+{
+    static const int32_t ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, prime[] = {2147483647};
+    static const int32_t places[] = {-1, 0, 2147483646, 2147483647};
+    int32_t p, l, i, to[1];
+    dpar_torus t;
+    for (p = 0; p <= 7; p++) {
+        for (l = 0; l <= 9; l++) {
+            const int legal = p >= 1 && p <= 6 && l >= 1 && l <= 8;
+            CHECK_INT(assign(&t, p, ones, l, ones, 0, NULL),
+                      legal ? DPAR_OK : DPAR_E_ARG);
+        }
+    }
+    CHECK_INT(assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        const int legal = i == 1 || i == 2;
+        CHECK_INT(dpar_torus_physical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+        CHECK_INT(dpar_torus_logical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+    }
+}
+
+static void test_torus_refusals(void)
+{
+    static const int32_t physical[] = {4, 4}, logical[] = {2, 8}, less[] = {2, 4}, bad[] = {0, 4};
+    static const int32_t high[] = {2, 0}, low[] = {0, -1}, huge[] = {65536, 65536};
+    dpar_torus t;
+    dpar_why why;
+    int32_t at[8];
+    CHECK_INT(assign(&t, 2, physical, 2, logical, 0, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "logical axis 1 of size 8 is no product of physical axes that are left: "
+                         "allow splitting");
+    CHECK_INT(assign(&t, 2, physical, 2, less, 1, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "the logical mesh has 8 ranks, the torus 16 chips");
+    CHECK_INT(assign(&t, 2, physical, 2, bad, 1, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "axis 0 has size 0: at least 1");
+    CHECK_INT(assign(&t, 2, huge, 2, logical, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(assign(&t, 7, physical, 2, logical, 1, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "2 logical axes (1 to 8) on 7 physical ones (1 to 6)");
+    CHECK_INT(assign(&t, 2, physical, 2, logical, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_torus_physical(&t, high, at), DPAR_E_ARG);
+    CHECK_INT(dpar_torus_physical(&t, low, at), DPAR_E_ARG);
+    CHECK_INT(dpar_torus_logical(&t, low, at), DPAR_E_ARG);
+    at[0] = 4;
+    at[1] = 0;
+    CHECK_INT(dpar_torus_logical(&t, at, at), DPAR_E_ARG);
+}
+
+int main(void)
+{
+    test_dims_rule();
+    test_dims_rule_large();
+    test_dims_table();
+    test_dims_fixed();
+    test_dims_count();
+#ifdef DPAR_IMPLEMENTATION
+    test_log2();
+#endif
+    test_next();
+    test_cut_brute_force();
+    test_grid_vectors();
+    test_grid_cut_of_dmda();
+    test_grid_large();
+    test_grid_extremes();
+    test_grid_limits();
+    test_cart_vectors();
+    test_cart_brute_force();
+    test_sub();
+    test_neighbours();
+    test_neighbours_room();
+    test_cart_refusals();
+    test_place_tables();
+    test_place_brute_force();
+    test_bricks_are_best();
+    test_curves();
+    test_skipping();
+    test_row_major();
+    test_corners();
+    test_some_sides();
+    test_edges();
+    test_place_best();
+    test_cost_limits();
+    test_place_refusals();
+    test_torus_vectors();
+    test_torus_tuples();
+    test_torus_splitting();
+    test_torus_splits_run();
+    test_torus_random();
+    test_torus_rules();
+    test_torus_limits();
+    test_torus_refusals();
+    return CHECK_DONE();
+}

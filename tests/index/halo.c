@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo: every list is executed over all ranks and each point of each local array compared with the
+ * whole grid, by a definition that knows no blocks; the adjoint by its dot product; folds against
+ * the tables of FMS mpp_domains (facts/halo.md 4.6); wraps that peers lose (4.5). */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
+
+#include "halo_world.h"
+
+/* ---- the whole grid -------------------------------------------------------------------------- */
+
+/* Where the value of point x comes from, in place: 0 when from nowhere. */
+static int image(const dpar_halo *h, int64_t *x, int *turn)
+{
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n = dpar_halo_points(h, d);
+        if (h->folds && d == h->fold && x[d] >= n) {
+            *turn = 2;
+            x[d] = 2 * (n - 1) + 1 - h->on_row - x[d];
+            x[h->mirror] = dpar_halo_points(h, h->mirror) - 1 + h->shift - x[h->mirror];
+        } else if (h->folds && d == h->fold && h->on_row && x[d] == n - 1) {
+            int64_t columns = dpar_halo_points(h, h->mirror);
+            int64_t i = ring(x[h->mirror], columns);
+            int64_t other = ring(columns - 1 + h->shift - i, columns);
+            *turn = other < i ? 2 : 0;
+            x[h->mirror] = other < i ? other : i; /* of each pair the first counts */
+        }
+        if (h->periodic >> d & 1u) {
+            x[d] = ring(x[d], n);
+        }
+        if (x[d] < 0 || x[d] >= n) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- grids ------------------------------------------------------------------------------------
+ */
+
+/* Points and their owners, by the words of the kinds. */
+static void check_points(const dpar_halo *h)
+{
+    int64_t n = h->grid.extent[0], faces = n > 0 && h->points[0] != DPAR_AT_CELLS;
+    int64_t points = n + (faces && h->periodic == 0), i;
+    int32_t rank;
+    CHECK_INT(dpar_halo_points(h, 0), points);
+    for (rank = 0; rank < h->grid.mesh.size; rank++) {
+        int64_t size = dpar_layout_numel(&h->grid, rank), lo = 0, shape;
+        int owner_of_face;
+        dpar_layout_local(&h->grid, rank, &shape, &lo);
+        for (i = 0; i < points; i++) {
+            int owns = i >= lo && i < lo + size; /* the cell with the point, or above the face */
+            if (points > n && h->points[0] == DPAR_AT_LOW_FACES && i == n) {
+                owns = size > 0 && lo + size == n;
+            }
+            if (points > n && h->points[0] == DPAR_AT_HIGH_FACES) { /* below the face */
+                owns = i == 0 ? size > 0 && lo == 0 : i - 1 >= lo && i - 1 < lo + size;
+            }
+            owner_of_face = has[rank] && i >= mine[rank].lo[0] && i < mine[rank].hi[0];
+            CHECK_INT(owner_of_face, owns);
+        }
+    }
+}
+
+/* One dim, everything. */
+static void test_line(void)
+{
+    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    int64_t n;
+    int32_t parts, rule, low, high, periodic, points;
+    for (n = 0; n <= 7; n++) {
+        for (parts = 1; parts <= 5; parts++) {
+            for (rule = 0; rule < 3; rule++) {
+                dpar_halo h;
+                grid_of(&h, 1, &n, &parts, &rules[rule]);
+                for (low = 0; low <= n + 3; low += 1 + (low > 2)) {
+                    for (high = 0; high <= n + 2; high += 1 + (high > 2)) {
+                        for (periodic = 0; periodic < 2; periodic++) {
+                            for (points = 0; points < 3; points++) {
+                                h.low[0] = low;
+                                h.high[0] = high;
+                                h.periodic = (uint32_t)periodic;
+                                h.points[0] = points;
+                                check_halo(&h);
+                                check_points(&h);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+static uint32_t state = 99;
+
+static int below(int n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (int)((state >> 8) % (uint32_t)n);
+}
+
+/* Two and three dims, with folds. */
+static void test_random(void)
+{
+    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    int trial, folded = 0;
+    for (trial = 0; trial < 2500; trial++) {
+        int32_t dims = 2 + below(2), parts[3], rule[3], d, left = RANKS;
+        int64_t extent[3];
+        dpar_halo h;
+        for (d = 0; d < dims; d++) {
+            parts[d] = 1 + below(left < 4 ? left : 4);
+            left /= parts[d];
+            extent[d] = 1 + below(dims == 2 ? 9 : 5);
+            rule[d] = rules[below(3)];
+        }
+        grid_of(&h, dims, extent, parts, rule);
+        h.shape = below(3);
+        h.periodic = (uint32_t)below(1 << dims);
+        for (d = 0; d < dims; d++) {
+            h.low[d] = below(4);
+            h.high[d] = below(4);
+            h.points[d] = below(3);
+        }
+        if (below(2)) {
+            h.folds = 1;
+            h.fold = below(dims - 1);
+            h.mirror = h.fold + 1 + below(dims - 1 - h.fold);
+            h.periodic = (h.periodic | 1u << h.mirror) & ~(1u << h.fold);
+            h.on_row = below(2);
+            h.shift = below(3) - 1;
+            if (h.high[h.fold] > dpar_halo_points(&h, h.fold) - h.on_row) {
+                continue;
+            }
+            folded++;
+        }
+        check_halo(&h);
+    }
+    CHECK(folded > 800);
+}
+
+/* The same grid held twice: each copy exchanges with itself. Two axes cut one dim. */
+static void test_replicas_and_nesting(void)
+{
+    static const int32_t size[] = {2, 2, 3};
+    static const int64_t extent[] = {7, 6};
+    dpar_placement p[3];
+    dpar_mesh m;
+    dpar_halo h;
+    int k, n;
+    memset(&h, 0, sizeof h);
+    p[0] = dpar_replicate();
+    p[1] = dpar_shard(0);
+    p[2] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
+    h.shape = DPAR_STENCIL_BOX;
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    h.periodic = 3;
+    check_halo(&h);
+    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    for (k = 0; k < n; k++) {
+        CHECK_INT(got[k].from / 6, got[k].to / 6);
+    }
+    p[0] = dpar_shard(0);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
+    check_halo(&h);
+    p[1] = dpar_shard(1);
+    p[2] = dpar_replicate();
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
+    check_halo(&h);
+    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    for (k = 0; k < n; k++) {
+        CHECK_INT(got[k].from % 3, got[k].to % 3);
+    }
+    for (k = 0; k < 3; k++) {
+        p[k] = dpar_replicate();
+    }
+    memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL), DPAR_OK);
+    CHECK_INT(list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got), 0);
+    CHECK_INT(list_all(&h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), 0);
+}
+
+/* User's own cuts, with empty blocks; the periodic lines of facts/halo.md 4.5 in which GHEX 5f6e529
+ * leaves 0, 1, 2, 4 and 3 halo cells without supplier (replayed). */
+static void test_ragged(void)
+{
+    static const int64_t cuts[][5] = {{0, 8, 16},   {0, 1, 5, 9}, {0, 2, 6, 10},
+                                      {0, 3, 6, 9}, {0, 2},       {0, 0, 3, 3, 5}};
+    static const int32_t parts[] = {2, 3, 3, 3, 1, 4}, width[] = {2, 2, 3, 4, 3, 4};
+    int k;
+    for (k = 0; k < 6; k++) {
+        dpar_placement p = dpar_shard_by(0, DPAR_RAGGED, 0);
+        int64_t n = cuts[k][parts[k]];
+        dpar_mesh m;
+        dpar_halo h;
+        memset(&h, 0, sizeof h);
+        p.cuts = cuts[k];
+        CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL), DPAR_OK);
+        h.low[0] = h.high[0] = width[k];
+        h.periodic = 1;
+        check_halo(&h);
+    }
+}
+
+/* Two ranks around a ring: both neighbours are one peer, and the low halo comes first on both
+ * sides. One rank: itself. */
+static void test_order(void)
+{
+    static const int64_t n = 8;
+    static const int32_t rule = DPAR_EVEN;
+    int32_t parts;
+    for (parts = 1; parts <= 2; parts++) {
+        dpar_halo h;
+        dpar_halo_walk w;
+        dpar_transfer t;
+        int32_t rank = parts - 1;
+        grid_of(&h, 1, &n, &parts, &rule);
+        h.low[0] = h.high[0] = 1;
+        h.periodic = 1;
+        CHECK_INT(dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK(dpar_halo_next(&w, &t));
+        CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
+        CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
+        CHECK(dpar_halo_next(&w, &t));
+        CHECK(t.peer == 0 && t.mine[0] == 8 / parts + 1 && t.theirs[0] == 1);
+        CHECK(!dpar_halo_next(&w, &t));
+    }
+}
+
+/* FMS mpp_domains, north fold, no symmetric memory (facts/halo.md 4.6), 1-based with isg = 1:
+ * T: i' = ieg + 1 - i, j' = 2 jeg - j + 1; E: i' = ieg - i, j' as T; N: i' as T, j' = 2 jeg - j;
+ * C: i' = ieg - i, j' = 2 jeg - j. */
+static void test_fold_tables(void)
+{
+    static const int on_row[] = {0, 0, 1, 1}, shift[] = {0, -1, 0, -1};
+    int point;
+    for (point = 0; point < 4; point++) {
+        static const int64_t extent[] = {6, 8};
+        static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+        dpar_halo h;
+        int64_t i, j;
+        grid_of(&h, 2, extent, parts, rule);
+        h.low[0] = h.high[0] = h.low[1] = h.high[1] = 2;
+        h.periodic = 2;
+        h.folds = 1;
+        h.fold = 0;
+        h.mirror = 1;
+        h.on_row = on_row[point];
+        h.shift = shift[point];
+        check_halo(&h);
+        for (j = 7; j <= 8; j++) {
+            for (i = 1; i <= 8; i++) {
+                int64_t x[6], to_i = 8 + 1 - i, to_j = 2 * 6 - j + 1;
+                int turn = 0;
+                to_i -= point == 1 || point == 3;
+                to_j -= point >= 2;
+                x[0] = j - 1;
+                x[1] = i - 1;
+                CHECK(image(&h, x, &turn));
+                CHECK_INT(x[0] + 1, to_j);
+                CHECK_INT(x[1] + 1, to_i < 1 ? to_i + 8 : to_i);
+            }
+        }
+    }
+}
+
+/* The row on a fold arrives too: rows within `high` of it wait for it. */
+static void test_fold_core(void)
+{
+    static const int64_t extent[] = {12, 8};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h;
+    dpar_box core;
+    grid_of(&h, 2, extent, parts, rule);
+    h.low[0] = h.high[0] = 2;
+    h.periodic = 2;
+    h.folds = 1;
+    h.mirror = 1;
+    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 10);
+    h.on_row = 1;
+    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 9);
+    CHECK(dpar_halo_core(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 4);
+    CHECK(core.lo[1] == 0 && core.hi[1] == 4);
+}
+
+/* A million ranks, extents near the limit: one rank's list is short and quick. */
+static void test_large(void)
+{
+    static const int64_t extent[] = {INT64_C(1) << 60, (INT64_C(1) << 60) - 1};
+    static const int32_t parts[] = {1024, 2048}, rule[] = {DPAR_EVEN, DPAR_CHUNK};
+    dpar_halo h;
+    dpar_halo_walk w;
+    dpar_transfer t;
+    int n = 0, direction;
+    grid_of(&h, 2, extent, parts, rule);
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 3;
+    h.periodic = 3;
+    for (direction = 0; direction < 2; direction++) {
+        CHECK_INT(dpar_halo_first(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        while (dpar_halo_next(&w, &t)) {
+            CHECK(t.peer != 2047);
+            n++;
+        }
+    }
+    CHECK_INT(n, 16);
+    h.low[0] = h.high[1] = INT64_C(1) << 60;
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    for (n = 0; n < 100 && dpar_halo_next(&w, &t); n++) {
+        CHECK(dpar_transfer_volume(&t) != 0);
+    }
+}
+
+/* Slabs of 2^31 x 2^31 and of 2^32 x 2^30 points: one more than counts. */
+static void test_too_many_points(void)
+{
+    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int64_t extent[] = {INT64_C(1) << 32, INT64_C(1) << 30};
+    dpar_halo h;
+    grid_of(&h, 2, extent, parts, rule);
+    h.periodic = 3;
+    h.low[0] = h.high[0] = INT64_C(1) << 30;
+    h.low[1] = h.high[1] = INT64_C(1) << 29;
+    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+    h.low[1]--; /* 2^31 (2^31 - 1) and 2^32 (2^30 - 1) */
+    CHECK_INT(dpar_halo_compact(&h, 0), INT64_MAX - (INT64_C(3) << 31) + 1);
+    h.low[0] = h.high[0] = INT64_C(1) << 32;
+    h.low[1] = h.high[1] = INT64_C(1) << 30;
+    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+}
+
+/* A mesh may have as many axes as there are. */
+static void test_most_axes(void)
+{
+    static const int64_t extent[] = {12, 5};
+    int32_t sizes[DPAR_MAX_AXES], i;
+    dpar_placement p[DPAR_MAX_AXES];
+    dpar_mesh mesh;
+    dpar_halo h;
+    dpar_box own;
+    memset(&h, 0, sizeof h);
+    for (i = 0; i < DPAR_MAX_AXES; i++) {
+        sizes[i] = i == 0 ? 6 : 1;
+        p[i] = i == 0 ? dpar_shard(0) : dpar_replicate();
+    }
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL), DPAR_OK);
+    h.low[0] = h.high[0] = 1;
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    CHECK(dpar_halo_owned(&h, 5, &own));
+    CHECK_INT(own.lo[0], 10);
+}
+
+static void test_refusals(void)
+{
+    static const int64_t extent[] = {6, 8};
+    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int64_t three[] = {4, 6, 8};
+    static const int32_t parts_of_three[] = {1, 2, 2};
+    static const int32_t rule_of_three[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h, good;
+    dpar_halo_walk w;
+    dpar_why why;
+    grid_of(&good, 2, extent, parts, rule);
+    good.folds = 1;
+    good.mirror = 1;
+    good.periodic = 2;
+    CHECK_INT(dpar_halo_check(&good, NULL), DPAR_OK);
+#define REFUSED(change, status, sentence)                                                          \
+    do {                                                                                           \
+        h = good;                                                                                  \
+        change;                                                                                    \
+        CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
+        CHECK_TEXT(why.text, sentence);                                                            \
+        CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
+    } while (0)
+    REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
+            "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
+#define GRID(dims, axes)                                                                           \
+    "a grid of " dims " dims on 6 ranks along " axes " axes: dpar_layout_init makes it"
+    REFUSED(h.grid.dims = 9, DPAR_E_ARG, GRID("9", "2"));
+    REFUSED(h.grid.dims = -1, DPAR_E_ARG, GRID("-1", "2"));
+    REFUSED(h.grid.mesh.axes = -1, DPAR_E_ARG, GRID("2", "-1"));
+    REFUSED(h.grid.mesh.axes = DPAR_MAX_AXES + 1, DPAR_E_ARG, GRID("2", "9"));
+    REFUSED(h.grid.extent[0] = -3, DPAR_E_RANGE, "dim 0 has -3 cells: 0 to 2^60");
+    REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
+    REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
+            "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");
+    REFUSED(h.low[1] = 128, DPAR_E_RANGE,
+            "dim 1 has halos of 128 and 0 around 8 points: 16 times round at most");
+    REFUSED(h.low[1] = INT64_MAX, DPAR_E_RANGE,
+            "dim 1 has halos of 9223372036854775807 and 0: 0 to 2^60 are possible");
+    REFUSED(h.high[1] = -2, DPAR_E_RANGE, "dim 1 has halos of 0 and -2: 0 to 2^60 are possible");
+    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row is 0 or 1, not 2; shift -1 to 1, not 0");
+    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not -2");
+    REFUSED(h.on_row = 1;
+            h.high[0] = 6, DPAR_E_RANGE, "a halo of 6 over the fold, behind it there are 5 rows");
+    REFUSED(h.grid.axis[0].rule = DPAR_STRIPE, DPAR_E_ARG,
+            "axis 0 cuts dim 0 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
+            "RAGGED)");
+    REFUSED(h.shape = 3, DPAR_E_ARG, "shape 3: there are stars, edges and boxes");
+    REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
+    REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
+    REFUSED(h.grid.axis[1].rule = DPAR_STRIPE, DPAR_E_ARG,
+            "axis 1 cuts dim 1 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
+            "RAGGED)");
+    REFUSED(h.folds = 2, DPAR_E_ARG, "folds 2, cube 0: each is 0 or 1");
+    REFUSED(h.cube = 1 << 30, DPAR_E_ARG, "folds 1, cube 1073741824: each is 0 or 1");
+    REFUSED(h.fold = 1, DPAR_E_ARG, "dim 1 folds, dim 1 is mirrored: a later one of 2 dims");
+    REFUSED(h.mirror = 2, DPAR_E_ARG, "dim 0 folds, dim 2 is mirrored: a later one of 2 dims");
+    REFUSED(h.periodic = 0, DPAR_E_ARG,
+            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
+    REFUSED(h.periodic = 3, DPAR_E_ARG,
+            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
+    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not 2");
+    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is 0 or 1, not -1; shift -1 to 1, not 0");
+    REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over the fold, behind it there are 6 rows");
+    REFUSED(h.grid.extent[1] = 1;
+            h.low[1] = 16, DPAR_E_RANGE,
+            "dim 1 has halos of 16 and 0 around 1 points: 16 times round at most");
+    h = good;
+    h.low[0] = 6 * 1000; /* nothing goes round here */
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    grid_of(&h, 3, three, parts_of_three, rule_of_three);
+    h.folds = h.fold = 1;
+    h.mirror = 2;
+    h.periodic = 4;
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    h.periodic = 6;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
+    {
+        dpar_transfer t;
+        CHECK(!dpar_halo_next(&w, &t));
+    }
+}
+
+/* What is quick comes first: tests/mutate.sh ends at the first failure. */
+int main(void)
+{
+    test_most_axes();
+    test_refusals();
+    test_ragged();
+    test_order();
+    test_large();
+    test_too_many_points();
+    test_fold_tables();
+    test_fold_core();
+    test_replicas_and_nesting();
+    test_line();
+    test_random();
+    return CHECK_DONE();
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* plan_calls - what tests of strategies and plans begin with. Included behind dpar.h. */
+#ifndef PLAN_CALLS_H
+#define PLAN_CALLS_H
+
+#include "dpar_cost.h"
+
+/* One of each. */
+static DPARI_UNUSED dpar_strategy plain_strategy(void)
+{
+    dpar_strategy s;
+    dpar_strategy_init(&s);
+    return s;
+}
+
+/* A search whose plans go there. */
+static DPARI_UNUSED dpar_status begin_search(dpar_planner *p, const dpar_job *job,
+                                             const dpar_search *search, dpar_plan *top,
+                                             int32_t top_room, dpar_plan *front, int32_t front_room,
+                                             dpar_why *why)
+{
+    dpar_search q = *search;
+    q.top = top;
+    q.top_room = top_room;
+    q.front = front;
+    q.front_room = front_room;
+    return dpar_planner_init(p, job, &q, why);
+}
+
+static DPARI_UNUSED dpar_group group_of(const dpar_cluster *c, int32_t n, int32_t stride)
+{
+    dpar_group g;
+    dpar_group_init(&g, c, n, stride);
+    return g;
+}
+
+#endif

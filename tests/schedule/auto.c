@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* auto: no worse than sail-sg's zb.py on its own demo inputs (its results from running it), equal
+ * to the exact optimum on small jobs, no worse than the published orders; caps are kept. */
+#include "dpar_schedule.h"
+
+#include "check.h"
+
+#include "pipe_oracle.h"
+
+static int64_t memory[(1 << 21) + (1 << 20)], room[1 << 12];
+
+static dpar_status run(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                       dpar_pipe_result *result, dpar_why *why)
+{
+    return make_auto(job, nodes, s, result, memory, sizeof memory, why);
+}
+
+static dpar_pipe_result reached; /* by the last reach() */
+
+/* Runs, judges, and gives the objective. */
+static int64_t reach(const dpar_pipe_job *job, int64_t nodes)
+{
+    dpar_schedule s;
+    dpar_pipe_result result;
+    dpar_why why;
+    dpar_status st;
+    why.text[0] = 0;
+    st = run(job, nodes, &s, &result, &why);
+    CHECK_TEXT(why.text, "");
+    CHECK(st == DPAR_OK || st == DPAR_MORE);
+    if (st < 0) {
+        return -1;
+    }
+    pipe_judge(job, &s, &result);
+    reached = result;
+    CHECK_INT(result.bound == (job->objective == DPAR_LEAST_SPAN ? result.span : result.makespan),
+              st == DPAR_OK);
+    return job->objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+}
+
+/* The inputs at the end of sail-sg/zero-bubble-pipeline-parallelism scheduler/zb.py (branch
+ * refactor-zb-schedule); the spans and makespans are the least that its eight variants reach, from
+ * running it. */
+static void test_demos(void)
+{
+    static const struct {
+        int p, m;
+        int64_t f, i, w, lag, hold_f, hold_i, hold_w, cap, span, makespan;
+    } demo[] = {{4, 12, 5, 6, 4, 0, 2, -1, -1, 10, 193, 195},
+                {4, 12, 5, 6, 4, 0, 2, -1, -1, 14, 183, 195},
+                {4, 12, 5478, 5806, 3534, 200, 2, -1, -1, 32, 178898, 194850},
+                {32, 16, 1, 1, 1, 0, 2, -1, -1, 64, 95, 95},
+                {24, 72, 5, 6, 4, 0, 2, -1, -1, 100, 1088, 1195},
+                {8, 32, 29850, 29767, 18868, 466, 3720, -2048, -1672, 59520, 2517463, 2723732}};
+    size_t k;
+    for (k = 0; k < sizeof demo / sizeof demo[0]; k++) {
+        pipe_case c;
+        pipe_start(&c, demo[k].p, 1, demo[k].m, DPAR_MAP_LOOP, 1);
+        pipe_uniform(&c, demo[k].f, demo[k].i, demo[k].w, demo[k].lag, demo[k].cap);
+        pipe_holds(&c, demo[k].hold_f, demo[k].hold_i, demo[k].hold_w);
+        CHECK(reach(&c.job, 0) <= demo[k].makespan);
+        CHECK(reached.span <= demo[k].span + (k == 0)); /* but for one, both at once */
+        c.job.objective = DPAR_LEAST_SPAN;
+        CHECK(reach(&c.job, 0) <= demo[k].span);
+    }
+}
+
+/* The measured profile there: 8 stages, the last one heavier. */
+static void test_profile(void)
+{
+    static const int64_t f[] = {30715, 29233, 29106, 29078, 28850, 28919, 28924, 41678};
+    static const int64_t i[] = {31308, 29344, 29357, 29455, 29217, 29384, 29354, 38731};
+    static const int64_t w[] = {18746, 18789, 19062, 19367, 19455, 19967, 20096, 32833};
+    static const int64_t hf[] = {943, 1240, 1240, 1240, 1240, 1240, 1240, 1071};
+    static const int64_t hi[] = {-533, -688, -688, -688, -688, -688, -688, -588};
+    static const int64_t hw[] = {-410, -552, -552, -552, -552, -552, -552, -483};
+    pipe_case c;
+    pipe_start(&c, 8, 1, 32, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 0, 0, 0, 473, 1240 * 16);
+    c.times.forward.of = f;
+    c.times.input.of = i;
+    c.times.weight.of = w;
+    c.times.hold_forward.of = hf;
+    c.times.hold_input.of = hi;
+    c.times.hold_weight.of = hw;
+    CHECK_INT(reach(&c.job, 0), 3831880); /* zb.py's, and the bound */
+    CHECK_INT(reached.span, 3623744);     /* of those the least span */
+    c.job.objective = DPAR_LEAST_SPAN;
+    CHECK_INT(reach(&c.job, 0), 3623744); /* (41678 + 38731 + 32833) 32: no bubble */
+}
+
+/* The optima of exact_optimum.txt (exhaustive search): with a search all of them; the rules alone
+ * miss some, by less than a tenth. */
+static void test_optima(void)
+{
+    FILE *file = fopen("tests/data/pipeline/exact_optimum.txt", "r");
+    pipe_case c;
+    int lines = 0, met = 0;
+    CHECK(file != NULL);
+    while (file != NULL && pipe_line(file, &c)) {
+        int64_t got = reach(&c.job, 0);
+        CHECK_INT(reach(&c.job, 1000000), c.expected);
+        CHECK(got >= c.expected && 10 * got <= 11 * c.expected);
+        met += got == c.expected;
+        lines++;
+    }
+    CHECK_INT(lines, 97);
+    CHECK(met >= 91);
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+/* 48 small jobs with room for p, p + 1 and 2p activations: the rules alone meet the optimum, that
+ * the exact search finds (facts: so does zb.py). */
+static void test_small(void)
+{
+    static const int size[][2] = {{2, 4}, {3, 4}, {3, 6}, {4, 4}};
+    static const int time[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 3, 1}, {2, 2, 1}};
+    int k, t, a;
+    for (k = 0; k < 4; k++) {
+        for (t = 0; t < 4; t++) {
+            for (a = 0; a < 3; a++) {
+                int p = size[k][0];
+                pipe_case c;
+                dpar_schedule s;
+                dpar_pipe_result best;
+                pipe_start(&c, p, 1, size[k][1], DPAR_MAP_LOOP, 1);
+                pipe_uniform(&c, time[t][0], time[t][1], time[t][2], 0,
+                             a == 0   ? p
+                             : a == 1 ? p + 1
+                                      : 2 * p);
+                CHECK_INT(dpar_schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room,
+                                             sizeof room, NULL),
+                          DPAR_OK);
+                CHECK_INT(
+                    dpari_exact_search(&c.job, INT64_MAX, 0, &s, &best, memory, 1 << 20, NULL),
+                    DPAR_OK);
+                CHECK_INT(reach(&c.job, 0), best.makespan);
+            }
+        }
+    }
+}
+
+/* Makespans of published orders at the memory that they take, in units of a chunk's F = I = W (or
+ * in 1/40 of a stage's): facts/pipeline.md, sections 8 to 10, and metrics.tsv. */
+static void test_published(void)
+{
+    static const struct {
+        int p, v, map, m, split, cap, unit, lag, makespan;
+    } order[] = {{4, 1, DPAR_MAP_LOOP, 8, 0, 4, 1, 0, 33},       /* 1F1B */
+                 {4, 1, DPAR_MAP_LOOP, 8, 1, 4, 1, 0, 27},       /* ZB-H1 */
+                 {4, 2, DPAR_MAP_LOOP, 8, 0, 11, 1, 0, 57},      /* interleaved */
+                 {4, 2, DPAR_MAP_LOOP, 8, 1, 8, 1, 0, 51},       /* interleaved ZB */
+                 {4, 2, DPAR_MAP_V, 8, 1, 8, 1, 0, 51},          /* ZBV */
+                 {4, 2, DPAR_MAP_V, 8, 1, 6, 1, 0, 53},          /* V-Half */
+                 {4, 2, DPAR_MAP_V, 8, 1, 4, 1, 0, 59},          /* V-Min */
+                 {4, 2, DPAR_MAP_V, 8, 0, 6, 1, 0, 63},          /* 1F1B-V */
+                 {8, 1, DPAR_MAP_LOOP, 32, 0, 15, 40, 40, 5240}, /* eager 1F1B: 131 */
+                 {8, 1, DPAR_MAP_LOOP, 32, 1, 8, 40, 8, 4344},   /* ZB-1P: 108.6 */
+                 {8, 1, DPAR_MAP_LOOP, 32, 1, 31, 40, 8, 4288},  /* ZB-2P: 107.2 */
+                 {8, 2, DPAR_MAP_LOOP, 32, 1, 16, 20, 8, 4268},  /* interleaved ZB: 106.7 */
+                 {8, 2, DPAR_MAP_V, 32, 1, 16, 20, 8, 4244},     /* ZBV: 106.1 */
+                 {8, 2, DPAR_MAP_V, 32, 1, 10, 20, 40, 8640},    /* V-Half: 216 */
+                 {8, 2, DPAR_MAP_V, 32, 1, 8, 20, 0, 4380},      /* V-Min: 109.5 */
+                 {8, 4, DPAR_MAP_LOOP, 32, 0, 39, 10, 8, 4546}}; /* interleaved v4: 113.65 */
+    size_t k;
+    for (k = 0; k < sizeof order / sizeof order[0]; k++) {
+        pipe_case c;
+        int u = order[k].unit;
+        pipe_start(&c, order[k].p, order[k].v, order[k].m, order[k].map, order[k].split);
+        pipe_uniform(&c, u, u, u, order[k].lag, order[k].cap);
+        CHECK(reach(&c.job, 0) <= order[k].makespan);
+    }
+}
+
+static uint32_t seed = 4711;
+
+static int random_int(int from, int to)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
+}
+
+/* Anything: unequal stages, latencies, bytes, caps from the least on, maps of the user. */
+static void test_random(void)
+{
+    static uint16_t map[PIPE_MOST];
+    int n, k, r;
+    for (n = 0; n < 300; n++) {
+        pipe_case c;
+        int p = random_int(1, 6), v = random_int(1, 4), stages = p * v;
+        pipe_start(&c, p, v, random_int(1, 12), DPAR_MAP_LOOP, random_int(0, 1));
+        c.job.objective = random_int(0, 1);
+        c.job.rank_of = map;
+        c.job.cap.of = c.cap;
+        c.times.forward.of = c.f;
+        c.times.input.of = c.i;
+        c.times.weight.of = c.w;
+        c.times.latency.of = c.lag;
+        c.times.hold_forward.of = c.hold_f;
+        c.times.hold_input.of = c.hold_i;
+        c.times.hold_weight.of = c.hold_w;
+        for (k = 0; k < stages; k++) {
+            map[k] = (uint16_t)(k < p ? p - 1 - k : random_int(0, p - 1));
+            c.f[k] = random_int(0, 20);
+            c.i[k] = random_int(0, 20);
+            c.w[k] = random_int(0, 20);
+            c.lag[k] = random_int(0, 1) * random_int(0, 30);
+            c.hold_f[k] = random_int(0, 9);
+            c.hold_i[k] = -random_int(0, (int)c.hold_f[k]);
+            c.hold_w[k] = -c.hold_f[k] - c.hold_i[k];
+            c.cap[map[k]] += c.hold_f[k];
+        }
+        for (r = 0; r < p; r++) {
+            c.cap[r] += random_int(0, 1) * random_int(0, 30) + (c.cap[r] == 0);
+        }
+        if (random_int(0, 1)) { /* messages of up to 30 + 20, rounded up */
+            c.times.bytes.all = random_int(0, 2000);
+            c.times.bandwidth.all = INT64_C(100000000001);
+        }
+        if (random_int(0, 1)) {
+            c.times.hold_always.all = 7;
+            for (k = 0; k < stages; k++) {
+                c.cap[map[k]] += 7;
+            }
+        }
+        CHECK(reach(&c.job, random_int(0, 1) * 500) > -1);
+    }
+}
+
+static void test_cap(void)
+{
+    pipe_case c;
+    dpar_schedule s;
+    dpar_pipe_result result;
+    int64_t need;
+    dpar_why why;
+    pipe_start(&c, 4, 3, 8, DPAR_MAP_V, 1);
+    pipe_uniform(&c, 1, 1, 1, 0, 0);
+    pipe_holds(&c, 10, -5, -5);
+    c.job.cap.of = c.cap;
+    c.cap[0] = c.cap[1] = c.cap[3] = 30;
+    c.cap[2] = 20;
+    s.ranks = -7;
+    CHECK_INT(run(&c.job, 0, &s, &result, &why), DPAR_E_MEMORY);
+    CHECK_TEXT(why.text, "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20");
+    CHECK_INT(s.ranks, -7);
+    c.cap[2] = 30;
+    CHECK(reach(&c.job, 0) > 0);
+    CHECK_INT(run(&c.job, -1, &s, &result, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-1 nodes: 0 or more");
+    need = dpar_schedule_auto_bytes(&c.job, &why);
+    CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need - 1, &why), DPAR_E_ROOM);
+    CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need, &why), DPAR_MORE);
+    CHECK(s.begin == (int64_t *)(void *)memory);
+    c.job.micros = 0;
+    why.text[0] = 0;
+    CHECK_INT(dpar_schedule_auto_bytes(&c.job, &why), -1);
+    CHECK(why.text[0] != 0);
+    CHECK_INT(run(&c.job, 0, &s, &result, NULL), DPAR_E_ARG);
+}
+
+/* 64 ranks, 512 micro-batches; the best there is, and soon. */
+static void test_large(void)
+{
+    pipe_case c;
+    pipe_start(&c, 64, 1, 512, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 1, 1, 1, 0, 64);
+    CHECK_INT(reach(&c.job, 0), 512 * 3 + 63); /* ZB-H1's formula: m(F+I+W) + (p-1)(F+I-W) */
+    c.times.latency.all = 1;
+    c.job.cap.all = 128;
+    CHECK_INT(reach(&c.job, 0), 512 * 3 + 2 * 63); /* the way to the last rank, and its work */
+}
+
+int main(void)
+{
+    test_demos();
+    test_profile();
+    test_optima();
+    test_small();
+    test_published();
+    test_random();
+    test_cap();
+    test_large();
+    return CHECK_DONE();
+}

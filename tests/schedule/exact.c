@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* exact: every line of tests/data/pipeline/exact_optimum.txt (found there by exhaustive search over
+ * time steps); brute force over all orders of all ranks for latencies, partial frees, unequal
+ * stages and the span; the sentences; budgets. */
+#include "dpar_schedule.h"
+
+#include "check.h"
+
+#include "pipe_oracle.h"
+
+static int64_t memory[1 << 21], room[1 << 12];
+
+static dpar_status search(const dpar_pipe_job *job, int64_t nodes, int64_t known, int64_t bytes,
+                          dpar_schedule *s, dpar_pipe_result *result, dpar_why *why)
+{
+    dpar_status st = dpar_schedule_init(s, job->ranks, job->stages, dpari_pipe_actions(job), room,
+                                       sizeof room, why);
+    return st != DPAR_OK ? st : dpari_exact_search(job, nodes, known, s, result, memory, bytes, why);
+}
+
+static void test_file(void)
+{
+    FILE *file = fopen("tests/data/pipeline/exact_optimum.txt", "r");
+    pipe_case c;
+    dpar_schedule s;
+    dpar_pipe_result result;
+    int lines = 0;
+    CHECK(file != NULL);
+    while (file != NULL && pipe_line(file, &c)) {
+        CHECK_INT(search(&c.job, INT64_MAX, 0, 1 << 22, &s, &result, NULL), DPAR_OK);
+        CHECK_INT(result.makespan, c.expected);
+        CHECK_INT(result.bound, c.expected);
+        CHECK(dpari_pipe_bound(&c.job) <= c.expected);
+        pipe_judge(&c.job, &s, &result);
+        lines++;
+    }
+    CHECK_INT(lines, 97);
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+/* ---- brute force ------------------------------------------------------------------------------
+ */
+
+enum { PIPE_LENGTH = 16, PIPE_ORDERS = 20000 };
+
+/* All orders of a rank that keep its own rules: F before I before W, caps. 4 stage + kind. */
+typedef struct pipe_orders {
+    int count, length;
+    unsigned char order[PIPE_ORDERS][PIPE_LENGTH];
+} pipe_orders;
+
+static int64_t pipe_at(const dpar_each *e, int k)
+{
+    return e->of != NULL ? e->of[k] : e->all;
+}
+
+static void pipe_extend(const dpar_pipe_job *job, int rank, pipe_orders *o, unsigned char *so_far,
+                        int used, int done[][3], int64_t held)
+{
+    int s, kind, kinds = job->split ? 3 : 2;
+    if (used == o->length) {
+        memcpy(o->order[o->count++], so_far, (size_t)used);
+        return;
+    }
+    for (s = 0; s < job->stages; s++) {
+        int64_t hf = pipe_at(&job->times->hold_forward, s), hi, hw, more, cap;
+        if (dpari_stage_rank(job->map, job->ranks, s) != rank) {
+            continue;
+        }
+        hi = hf == 0 ? 0 : pipe_at(&job->times->hold_input, s);
+        hw = hf == 0 ? -1 : pipe_at(&job->times->hold_weight, s);
+        hf = hf == 0 ? 1 : hf;
+        cap = pipe_at(&job->cap, rank);
+        for (kind = 0; kind < kinds; kind++) {
+            more = kind == 0 ? hf : kind == 2 ? hw : job->split ? hi : -hf;
+            if (done[s][kind] >= (kind == 0 ? job->micros : done[s][kind - 1]) ||
+                (cap > 0 && held + more > cap) || o->count >= PIPE_ORDERS) {
+                continue;
+            }
+            done[s][kind]++;
+            so_far[used] = (unsigned char)(4 * s + kind);
+            pipe_extend(job, rank, o, so_far, used + 1, done, held + more);
+            done[s][kind]--;
+        }
+    }
+}
+
+/* The objective when each rank keeps to its order; 0: they wait for each other for ever. */
+static int64_t pipe_time(const dpar_pipe_job *job, unsigned char *const *order, const int *length)
+{
+    int64_t end[PIPE_MOST][2][8], free[8], start[8], worst = 0;
+    int done[PIPE_MOST][3], at[8], r, on = 1, left = 0;
+    memset(done, 0, sizeof done);
+    for (r = 0; r < job->ranks; r++) {
+        at[r] = 0;
+        free[r] = 0;
+        start[r] = -1;
+        left += length[r];
+    }
+    while (on) {
+        for (on = 0, r = 0; r < job->ranks; r++) {
+            while (at[r] < length[r]) {
+                int s = order[r][at[r]] / 4, kind = order[r][at[r]] % 4, k = done[s][kind];
+                int from = kind == 0 ? s - 1 : s + 1;
+                int64_t ready = free[r], time = kind == 0   ? pipe_at(&job->times->forward, s)
+                                                : kind == 1 ? pipe_at(&job->times->input, s)
+                                                            : pipe_at(&job->times->weight, s);
+                time += kind == 1 && !job->split ? pipe_at(&job->times->weight, s) : 0;
+                if (kind < 2 && from >= 0 && from < job->stages) {
+                    int other = dpari_stage_rank(job->map, job->ranks, from) != r;
+                    int64_t lag = pipe_at(&job->times->latency, from < s ? from : s);
+                    if (done[from][kind] <= k) {
+                        break;
+                    }
+                    lag = end[from][kind][k] + (other ? lag : 0);
+                    ready = ready > lag ? ready : lag;
+                }
+                start[r] = start[r] < 0 ? ready : start[r];
+                free[r] = ready + time;
+                if (kind < 2) {
+                    end[s][kind][k] = free[r];
+                }
+                done[s][kind]++;
+                at[r]++;
+                left--;
+                on = 1;
+            }
+        }
+    }
+    for (r = 0; r < job->ranks; r++) {
+        int64_t took = free[r] - (job->objective == DPAR_LEAST_SPAN ? start[r] : 0);
+        worst = worst > took ? worst : took;
+    }
+    return left > 0 ? 0 : worst;
+}
+
+/* The best over all orders of all ranks (at most 4); 0 when there are too many orders. */
+static int64_t pipe_brute(const dpar_pipe_job *job)
+{
+    static pipe_orders orders[4];
+    int pick[4], length[4], r;
+    int64_t best = 0, got;
+    for (r = 0; r < job->ranks; r++) {
+        int done[PIPE_MOST][3];
+        unsigned char so_far[PIPE_LENGTH];
+        memset(done, 0, sizeof done);
+        orders[r].count = 0;
+        orders[r].length = job->stages / job->ranks * job->micros * (job->split ? 3 : 2);
+        pipe_extend(job, r, &orders[r], so_far, 0, done, 0);
+        if (orders[r].count == PIPE_ORDERS) {
+            return 0;
+        }
+        pick[r] = 0;
+        length[r] = orders[r].length;
+    }
+    for (r = 0; r < job->ranks;) {
+        unsigned char *order[4];
+        for (r = 0; r < job->ranks; r++) {
+            order[r] = orders[r].order[pick[r]];
+        }
+        got = pipe_time(job, order, length);
+        best = got > 0 && (best == 0 || got < best) ? got : best;
+        for (r = 0; r < job->ranks && ++pick[r] == orders[r].count; r++) {
+            pick[r] = 0;
+        }
+    }
+    return best;
+}
+
+static uint32_t seed = 12345;
+
+static int random_int(int from, int to)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
+}
+
+/* A small job with anything in it. */
+static void random_case(pipe_case *c, int p, int v, int m, int split)
+{
+    int k, r, s = p * v;
+    pipe_start(c, p, v, m, random_int(DPAR_MAP_LOOP, DPAR_MAP_V), split);
+    c->job.objective = random_int(0, 2) == 0 ? DPAR_LEAST_SPAN : DPAR_LEAST_MAKESPAN;
+    c->times.forward.of = c->f;
+    c->times.input.of = c->i;
+    c->times.weight.of = c->w;
+    c->times.latency.of = c->lag;
+    for (k = 0; k < s; k++) {
+        c->f[k] = random_int(1, 5);
+        c->i[k] = random_int(1, 5);
+        c->w[k] = random_int(0, 5);
+        c->lag[k] = random_int(0, 1) * random_int(0, 6);
+    }
+    if (random_int(0, 1)) {
+        c->times.hold_forward.of = c->hold_f;
+        c->times.hold_input.of = c->hold_i;
+        c->times.hold_weight.of = c->hold_w;
+        c->job.cap.of = c->cap;
+        for (k = 0; k < s; k++) {
+            c->hold_f[k] = random_int(3, 6);
+            c->hold_i[k] = -random_int(0, 3);
+            c->hold_w[k] = -c->hold_f[k] - c->hold_i[k];
+            r = dpari_stage_rank(c->job.map, p, k);
+            c->cap[r] += c->hold_f[k];
+        }
+        for (r = 0; r < p; r++) {
+            c->cap[r] += random_int(0, 8);
+        }
+    } else {
+        c->job.cap.all = random_int(0, 2) * v + random_int(0, 1) * v;
+    }
+}
+
+static void test_brute_force(void)
+{
+    static const int shape[][4] = {{1, 1, 3, 1}, {2, 1, 2, 1}, {2, 1, 3, 0}, {3, 1, 2, 0},
+                                   {2, 2, 2, 0}, {1, 3, 2, 0}, {3, 1, 2, 1}, {2, 1, 3, 1}};
+    int k, n, compared = 0;
+    for (k = 0; k < 8; k++) {
+        for (n = 0; n < (k < 4 ? 400 : k < 6 ? 100 : 8); n++) {
+            pipe_case c;
+            dpar_schedule s;
+            dpar_pipe_result result;
+            int64_t best;
+            random_case(&c, shape[k][0], shape[k][1], shape[k][2], shape[k][3]);
+            best = pipe_brute(&c.job);
+            if (best == 0) {
+                continue;
+            }
+            CHECK_INT(search(&c.job, INT64_MAX, 0, 1 << 16, &s, &result, NULL), DPAR_OK);
+            CHECK_INT(c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan, best);
+            CHECK(dpari_pipe_bound(&c.job) <= best);
+            pipe_judge(&c.job, &s, &result);
+            compared++;
+        }
+    }
+    CHECK(compared > 1700);
+}
+
+static void test_sentences(void)
+{
+    pipe_case c;
+    dpar_why why;
+    const uint16_t some[] = {0, 1, 1}, high[] = {0, 1, 3};
+    pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 1, 1, 1, 0, 0);
+    CHECK_INT(dpari_pipe_check(&c.job, NULL), DPAR_OK);
+    c.job.cap.of = c.cap;
+    c.cap[2] = -1;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "rank 2 has 1 stages and a cap of -1");
+    pipe_start(&c, 3, 3, 4, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 1, 1, 1, 0, 20);
+    pipe_holds(&c, 10, -4, -6);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_MEMORY);
+    CHECK_TEXT(why.text, "cannot fit: rank 0 needs 3 activations of 10 bytes, its cap is 20");
+    c.times.hold_always.all = 2;
+    c.job.cap.all = 35;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_MEMORY);
+    CHECK_TEXT(why.text, "cannot fit: rank 0 holds 6 bytes always and needs 30 more for one "
+                         "micro-batch, its cap is 35");
+    c.job.cap.all = 36;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
+    c.times.hold_weight.all = -5;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "stage 0 holds 10 for F, -4 for I and -5 for W: F takes what I and W give "
+                         "back, hold_always is 0 or more");
+    pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
+    c.job.rank_of = some;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "rank 2 has 0 stages and a cap of 0");
+    c.job.rank_of = high;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "stage 2 is on rank 3 of 3");
+    c.job.rank_of = NULL;
+    c.job.map = DPAR_MAP_BIDIRECTIONAL;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "map 2 is not DPAR_MAP_LOOP or DPAR_MAP_V");
+}
+
+static void test_domain(void)
+{
+    static const int32_t size[][3] = {{0, 1, 1},  {-1, 1, 1},      {2, 1, 1},     {1, 1, 0},
+                                      {1, 1, -3}, {5000, 5000, 1}, {1, 20000, 1}, {1, 1, 65536}};
+    const int64_t most = INT64_C(1) << 60;
+    pipe_case c;
+    dpar_why why;
+    int k;
+    for (k = 0; k < 8; k++) {
+        pipe_start(&c, 1, 1, 1, DPAR_MAP_LOOP, 1);
+        c.job.ranks = size[k][0];
+        c.job.stages = size[k][1];
+        c.job.micros = size[k][2];
+        CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+        CHECK_INT(dpari_pipe_bound(&c.job), -1);
+        CHECK_INT(dpari_exact_bytes(&c.job, 1), -1);
+    }
+    pipe_start(&c, 2, 1, 2, DPAR_MAP_LOOP, 1);
+    c.times.forward.all = -1;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+    c.times.forward.all = most / 4; /* 2 stages, 2 micro-batches: 2^60 */
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
+    c.times.weight.all = 1;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "2 micro-batches of 576460752303423490 units of time pass 2^60");
+    c.times.forward.all = INT64_MAX;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the times of stages 0 to 0 pass 2^60");
+    c.times.forward.all = 1;
+    c.times.bytes.all = INT64_MAX;
+    c.times.bandwidth.all = 1;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    c.times.bandwidth.all = 0;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
+    pipe_holds(&c, most, -most, 0);
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the bytes of stages 0 to 1 pass 2^60");
+    c.job.times = NULL;
+    CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
+}
+
+/* Less memory means more work and the same answer; fewer nodes than needed: MORE and a bound. */
+static void test_budget(void)
+{
+    pipe_case c;
+    dpar_schedule s;
+    dpar_pipe_result most, least, cut;
+    dpar_why why;
+    int64_t bytes;
+    pipe_start(&c, 4, 1, 5, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 1, 1, 1, 0, 3); /* exact_optimum.txt: 21 */
+    bytes = dpari_exact_bytes(&c.job, 1);
+    CHECK(dpari_exact_bytes(&c.job, 1000) > bytes);
+    CHECK_INT(dpari_exact_bytes(&c.job, 0), -1);
+    CHECK_INT(search(&c.job, INT64_MAX, 0, sizeof memory, &s, &most, NULL), DPAR_OK);
+    CHECK_INT(search(&c.job, INT64_MAX, 0, bytes + 100000, &s, &least, NULL), DPAR_OK);
+    CHECK_INT(least.makespan, 21);
+    CHECK(least.nodes >= most.nodes);
+    CHECK_INT(search(&c.job, 50, 0, sizeof memory, &s, &cut, NULL), DPAR_MORE);
+    CHECK_INT(cut.nodes, 50);
+    CHECK_INT(cut.makespan, 0);
+    CHECK_INT(cut.bound, dpari_pipe_bound(&c.job));
+    CHECK_INT(search(&c.job, 200, 0, sizeof memory, &s, &cut, NULL), DPAR_MORE);
+    CHECK(cut.makespan >= 21);
+    pipe_judge(&c.job, &s, &cut);
+    CHECK_INT(search(&c.job, INT64_MAX, 21, sizeof memory, &s, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut.makespan, 0); /* nothing below 21 */
+    CHECK_INT(cut.bound, 21);
+    CHECK_INT(search(&c.job, INT64_MAX, 22, sizeof memory, &s, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut.makespan, 21);
+    CHECK_INT(search(&c.job, 9, 0, bytes - 1, &s, &cut, &why), DPAR_E_ROOM);
+    CHECK_INT(search(&c.job, -1, 0, bytes, &s, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-1 nodes and a known 0 are 0 or more");
+    s.stages = 5;
+    CHECK_INT(dpari_exact_search(&c.job, 9, 0, &s, &cut, memory, bytes, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "the schedule is laid out for 4 ranks and 5 stages, not 4 and 4");
+    c.times.forward.all = 0;
+    CHECK_INT(search(&c.job, 9, 0, bytes, &s, &cut, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "stage 0: F 0 and I 1 take 1 to 2^31 - 1, W and messages 0 to that");
+}
+
+int main(void)
+{
+    test_file();
+    test_brute_force();
+    test_sentences();
+    test_domain();
+    test_budget();
+    return CHECK_DONE();
+}

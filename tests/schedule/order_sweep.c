@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* order_sweep - every published order on 2 to 8 ranks with up to 4 micro-batches a rank, through
+ * the whole wing: made, proved, lowered, proved again, run to its end over every transport, its
+ * receives sunk and run again where that class of channels is promised, slots counted, stepped
+ * through, simulated with and without its messages. */
+#include "dpar_schedule.h"
+
+#include "check.h"
+#include "schedule_calls.h"
+
+enum { BYTES = 1 << 21 };
+static int64_t made[BYTES / 8], lower[BYTES / 8], sink[BYTES / 8], work[BYTES / 8];
+static dpar_slots slots[1 << 15];
+static dpar_slot_counts counts[64];
+static int lists;
+
+/* OK, or prints what and why. */
+static void fine(const dpar_order *o, const char *what, dpar_status st, const dpar_why *why)
+{
+    CHECK(st == DPAR_OK);
+    if (st != DPAR_OK) {
+        printf("  %s, %d ranks, %d chunks, %d micro-batches: %s: %s\n", dpar_order_name(o->rule),
+               o->ranks, o->chunks, o->micros, what, why->text);
+    }
+}
+
+static void run(const dpar_order *o, const dpar_schedule *s, int32_t transport, int32_t room)
+{
+    dpar_why why;
+    fine(o, dpari_transport_name(transport), check_run(s, transport, room, NULL, work, BYTES, &why),
+         &why);
+}
+
+/* The steps of all ranks are the list, idle ones but for none. */
+static void step_through(const dpar_schedule *s)
+{
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        dpar_steps steps;
+        dpar_task task;
+        int64_t k = s->begin[r];
+        int n;
+        for (n = dpar_steps_first(&steps, s, slots, r, &task); n > 0;
+             n = dpar_steps_next(&steps, &task)) {
+            CHECK_INT(task.index, k);
+            k += n;
+        }
+        CHECK_INT(k, s->begin[r + 1]);
+    }
+}
+
+static void sunk(const dpar_order *o, const dpar_schedule *in)
+{
+    /* facts of lower.h: ANY is safe everywhere, PEER from a channel a pair on, EDGE on edges */
+    static const int32_t least[] = {DPAR_TRANSPORT_BLOCKING, DPAR_TRANSPORT_PAIR,
+                                    DPAR_TRANSPORT_EDGE};
+    dpar_schedule out;
+    dpar_why why;
+    int32_t kind, t;
+    for (kind = 0; kind < DPAR_CHANNELS; kind++) {
+        dpar_status st = late_recv(&out, in, kind, sink, BYTES, &why);
+        fine(o, "sink", st, &why);
+        for (t = least[kind]; st == DPAR_OK && t <= DPAR_TRANSPORT_EDGE; t++) {
+            run(o, &out, t, 1);
+        }
+    }
+}
+
+static void through(const dpar_order *o)
+{
+    dpar_schedule s, full;
+    dpar_times t;
+    dpar_timing plain, sent;
+    dpar_why why;
+    int32_t transport, r;
+    dpar_status st = dpar_schedule_generate(&s, o, made, BYTES, &why);
+    lists++;
+    fine(o, "make", st, &why);
+    if (st != DPAR_OK) {
+        return;
+    }
+    fine(o, "check", check_list(&s, 0, work, BYTES, &why), &why);
+    st = dpar_schedule_lower(&full, &s, NULL, lower, BYTES, &why);
+    fine(o, "lower", st, &why);
+    if (st != DPAR_OK) {
+        return;
+    }
+    fine(o, "check lowered", check_list(&full, 0, work, BYTES, &why), &why);
+    for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
+        run(o, &full, transport, 1);
+    }
+    CHECK(full.begin[full.ranks] <= 1 << 15);
+    fine(o, "slots", give_slots(&full, 0, slots, counts, work, BYTES, &why), &why);
+    step_through(&full);
+    memset(&t, 0, sizeof t);
+    t.forward.all = 3;
+    t.input.all = t.weight.all = 2;
+    t.latency.all = 1;
+    fine(o, "simulate", simulate_list(&s, &t, NULL, NULL, &plain, NULL, work, BYTES, &why), &why);
+    fine(o, "simulate lowered",
+         simulate_list(&full, &t, NULL, NULL, &sent, NULL, work, BYTES, &why), &why);
+    CHECK_INT(sent.makespan, plain.makespan); /* buffered sends: the messages that were implied */
+    CHECK_INT(sent.peak_count, plain.peak_count);
+    for (r = 0; r < s.ranks; r++) { /* as many slots as live at once */
+        CHECK(counts[r].activation <= plain.peak_count);
+    }
+    if (o->micros % 3 == 0) {
+        sunk(o, &full);
+    }
+}
+
+int main(void)
+{
+    static const int32_t sizes[] = {2, 3, 4, 5, 6, 8};
+    dpar_order o;
+    size_t k;
+    int32_t v;
+    memset(&o, 0, sizeof o);
+    for (o.rule = 0; o.rule < DPAR_ORDERS; o.rule++) {
+        int before = lists;
+        for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+            o.ranks = sizes[k];
+            for (o.micros = 1; o.micros <= 4 * o.ranks; o.micros++) {
+                for (v = 0; v <= 3; v++) { /* 0: the rule's own */
+                    o.chunks = v;
+                    if (dpari_order_check(&o, NULL) == DPAR_OK) {
+                        through(&o);
+                    }
+                }
+            }
+        }
+        CHECK(lists > before);
+    }
+    printf("%d lists\n", lists);
+    return CHECK_DONE();
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* place: layers cut as well as the best of all ways to cut them, tried one by one, for models with
+ * an embedding and a loss; the sentences. */
+#include "dpar_schedule.h"
+
+#include "check.h"
+
+#include "pipe_oracle.h"
+
+static int64_t memory[(1 << 16) + (1 << 14)];
+
+static uint32_t seed = 4711;
+
+static int random_int(int from, int to)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
+}
+
+/* The objective of a way to cut: its schedule made by auto, or the given one simulated; 0: it does
+ * not fit. */
+static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
+                        const dpar_schedule *given)
+{
+    pipe_case c;
+    dpar_schedule s;
+    dpar_pipe_result result;
+    int k, l;
+    pipe_start(&c, layers->job.ranks, layers->job.stages / layers->job.ranks, layers->job.micros,
+               layers->job.map, layers->job.split);
+    c.job.objective = layers->job.objective;
+    c.job.cap = layers->job.cap;
+    c.times.latency = layers->times.latency;
+    c.times.forward.of = c.f;
+    c.times.input.of = c.i;
+    c.times.weight.of = c.w;
+    c.times.hold_forward.of = c.hold_f;
+    c.times.hold_weight.of = c.hold_w;
+    for (k = 0; k < c.job.stages; k++) {
+        for (l = (int)cuts[k]; l < cuts[k + 1] && l < n; l++) {
+            c.f[k] += layers->f[l];
+            c.i[k] += layers->i[l];
+            c.w[k] += layers->w[l];
+            c.hold_f[k] += layers->hold_f[l];
+            c.hold_w[k] += layers->hold_w[l];
+        }
+    }
+    if (given != NULL) {
+        dpar_timing t;
+        dpar_rank_timing rank[8];
+        int r;
+        CHECK_INT(simulate_list(given, &c.times, NULL, NULL, &t, rank, memory, sizeof memory, NULL),
+                  DPAR_OK);
+        for (r = 0; r < c.job.ranks; r++) {
+            if (c.job.cap.all > 0 && rank[r].peak_bytes > c.job.cap.all) {
+                return 0;
+            }
+        }
+        return c.job.objective == DPAR_LEAST_SPAN ? t.span : t.makespan;
+    }
+    if (make_auto(&c.job, 0, &s, &result, memory, sizeof memory, NULL) < 0) {
+        return 0;
+    }
+    return c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+}
+
+/* The best of all ways to cut n layers into runs that are not empty; 0: none fits. */
+static int64_t best_cut(const pipe_case *c, int n, const dpar_schedule *given)
+{
+    int64_t cuts[PIPE_MOST + 1], best = 0, got;
+    int k, stages = c->job.stages;
+    for (k = 0; k < stages; k++) {
+        cuts[k] = k;
+    }
+    cuts[stages] = n;
+    for (;;) {
+        got = cut_cost(c, n, cuts, given);
+        best = got > 0 && (best == 0 || got < best) ? got : best;
+        for (k = stages - 1; k > 0 && cuts[k] == n - stages + k; k--) {
+        }
+        if (k == 0) {
+            return best;
+        }
+        for (cuts[k]++; k + 1 < stages; k++) {
+            cuts[k + 1] = cuts[k] + 1;
+        }
+    }
+}
+
+static int64_t place_memory[1 << 20], place_room[1 << 14];
+
+/* Random models with an embedding and a loss, by auto and by 1F1B or ZB-H1. */
+static void test_place(void)
+{
+    int n, l, met = 0, all = 0;
+    for (n = 0; n < 120; n++) {
+        pipe_case c;
+        dpar_order order;
+        dpar_schedule s, *given = NULL, made;
+        dpar_pipe_result result;
+        dpar_why why;
+        int64_t cuts[PIPE_MOST + 1], best;
+        int p = random_int(2, 4), v = random_int(0, 3) == 0 ? 2 : 1;
+        int layers = random_int(p * v, p * v == 8 ? 10 : p * v + 6);
+        dpar_status st;
+        pipe_start(&c, p, v, random_int(2, 6), DPAR_MAP_LOOP, random_int(0, 1));
+        c.job.objective = random_int(0, 4) == 0;
+        c.times.forward.of = c.f;
+        c.times.input.of = c.i;
+        c.times.weight.of = c.w;
+        c.times.hold_forward.of = c.hold_f;
+        c.times.hold_weight.of = c.hold_w;
+        c.times.latency.all = random_int(0, 1) * random_int(0, 9);
+        for (l = 0; l < layers; l++) {
+            c.f[l] = l == 0 ? random_int(1, 9) : l + 1 == layers ? random_int(5, 30) : 10;
+            c.i[l] = l == 0 ? 1 : l + 1 == layers ? random_int(5, 30) : random_int(9, 11);
+            c.w[l] = l == 0 ? random_int(1, 30) : 8;
+            c.hold_f[l] = l == 0 ? 2 : 5;
+            c.hold_w[l] = -c.hold_f[l];
+        }
+        c.job.cap.all = random_int(0, 1) * 5 * layers * random_int(2, 4) / 2;
+        if (v == 1 && random_int(0, 1)) {
+            memset(&order, 0, sizeof order);
+            order.rule = c.job.split ? DPAR_ZB_H1 : DPAR_1F1B;
+            order.ranks = p;
+            order.micros = c.job.micros;
+            CHECK_INT(dpar_schedule_generate(&made, &order, place_room, sizeof place_room, &why),
+                      DPAR_OK);
+            given = &made;
+        }
+        best = best_cut(&c, layers, given);
+        why.text[0] = 0;
+        st = place_layers(&c.job, layers, given, 1000000, cuts, &s, &result, place_memory,
+                          sizeof place_memory, &why);
+        CHECK_INT(st, best > 0 ? DPAR_OK : DPAR_E_MEMORY);
+        CHECK_INT(strncmp(why.text, "cannot fit: rank ", 17) == 0, best == 0);
+        if (st == DPAR_OK) {
+            int64_t got = c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+            CHECK_INT(cut_cost(&c, layers, cuts, given), got);
+            CHECK(100 * got <= 103 * best);
+            CHECK(cuts[0] == 0 && cuts[p * v] == layers);
+            met += got == best;
+            all++;
+        }
+    }
+    CHECK(all > 100 && 100 * met >= 95 * all);
+}
+
+/* A case worked out by hand: 1F1B on 2 ranks, 2 micro-batches, layers of F = 1, B = 1 and a loss of
+ * F = B = 4: five layers before the loss take 26, four take 27. */
+static void test_place_errors(void)
+{
+    pipe_case c;
+    dpar_schedule s;
+    dpar_pipe_result result;
+    dpar_why why;
+    int64_t cuts[PIPE_MOST + 1];
+    int l;
+    pipe_start(&c, 2, 1, 2, DPAR_MAP_LOOP, 0);
+    c.times.forward.of = c.f;
+    c.times.input.of = c.i;
+    for (l = 0; l < 6; l++) {
+        c.f[l] = c.i[l] = l < 5 ? 1 : 4;
+    }
+    CHECK_INT(place_layers(&c.job, 6, NULL, 100, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_OK);
+    CHECK_INT(cuts[1], 5);
+    CHECK_INT(result.makespan, 26); /* F0 F1 B0 B1 end at 5 10 18 26; 9 17 13 21 */
+    CHECK_INT(place_layers(&c.job, 6, NULL, 1, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_MORE);
+    CHECK_INT(result.nodes, 1);
+    CHECK_INT(place_layers(&c.job, 6, NULL, 0, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_E_ARG);
+    CHECK_INT(place_layers(&c.job, 1, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_E_ARG);
+    CHECK_TEXT(why.text, "1 layers on 2 stages: one a stage at least, 2^24 at most");
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory,
+                           place_layers_bytes(&c.job, 6, NULL) - 1, &why),
+              DPAR_E_ROOM);
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory,
+                           place_layers_bytes(&c.job, 6, NULL), &why),
+              DPAR_MORE);
+    c.f[3] = -1;
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_E_ARG);
+    c.f[3] = INT64_MAX;
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the times or bytes of layers 0 to 3 pass 2^60");
+    c.f[3] = 1;
+    c.times.hold_forward.all = 3;
+    CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
+                           &why),
+              DPAR_E_ARG);
+    CHECK_TEXT(why.text, "layer 0 holds 3 for F, 0 for I and 0 for W: their sum is not 0");
+    c.times.hold_weight.all = -3;
+    c.job.cap.all = 8; /* of 18 bytes on two ranks */
+    CHECK_INT(place_layers(&c.job, 6, NULL, 99, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_E_MEMORY);
+    CHECK_INT(strncmp(why.text, "cannot fit: rank ", 17), 0);
+    c.job.cap.all = 9; /* 3 layers each */
+    CHECK_INT(place_layers(&c.job, 6, NULL, 99, cuts, &s, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_OK);
+    CHECK_INT(cuts[1], 3);
+    s.micros = 3;
+    CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_E_ARG);
+}
+
+int main(void)
+{
+    test_place();
+    test_place_errors();
+    return CHECK_DONE();
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* schedule_calls - dpar_schedule.h's calls with what they ask spelled out, for tests that ask one
+ * thing at a time. Included behind dpar.h. */
+#ifndef SCHEDULE_CALLS_H
+#define SCHEDULE_CALLS_H
+
+#include "dpar_schedule.h"
+
+#include <string.h>
+
+/* DPARI_UNUSED: a test uses some of them. */
+
+static DPARI_UNUSED dpar_schedule_text text_of_list(const char *text, size_t n, int32_t chain)
+{
+    dpar_schedule_text in;
+    in.text = text;
+    in.bytes = n;
+    in.chain = chain;
+    return in;
+}
+
+static DPARI_UNUSED int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
+{
+    const dpar_schedule_text in = text_of_list(text, n, 0);
+    return dpar_schedule_read_bytes(&in, why);
+}
+
+static DPARI_UNUSED dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
+                                          int32_t chain, void *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_schedule_text in = text_of_list(text, n, chain);
+    return dpar_schedule_read(s, &in, mem, bytes, why);
+}
+
+static DPARI_UNUSED int64_t check_list_bytes(const dpar_schedule *s)
+{
+    return dpar_schedule_check_bytes(s, NULL);
+}
+
+static DPARI_UNUSED dpar_status check_list(const dpar_schedule *s, int32_t flags, void *mem,
+                                           int64_t bytes, dpar_why *why)
+{
+    dpar_checking how;
+    memset(&how, 0, sizeof how);
+    how.flags = flags;
+    return dpar_schedule_check(s, flags == 0 ? NULL : &how, mem, bytes, why);
+}
+
+static DPARI_UNUSED int64_t check_run_bytes(const dpar_schedule *s)
+{
+    dpar_checking how;
+    memset(&how, 0, sizeof how);
+    how.transport = DPAR_TRANSPORT_PAIR; /* any */
+    return dpar_schedule_check_bytes(s, &how);
+}
+
+static DPARI_UNUSED dpar_status check_run(const dpar_schedule *s, int32_t transport, int32_t room,
+                                          int64_t *stuck, void *mem, int64_t bytes, dpar_why *why)
+{
+    dpar_checking how;
+    memset(&how, 0, sizeof how);
+    how.transport = transport;
+    how.room = room;
+    how.stuck = stuck;
+    return dpar_schedule_check(s, &how, mem, bytes, why);
+}
+
+static DPARI_UNUSED dpar_status give_slots(const dpar_schedule *s, int32_t in_flight,
+                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
+                                           int64_t bytes, dpar_why *why)
+{
+    dpar_slotting how;
+    how.in_flight = in_flight;
+    how.slots = slots;
+    how.counts = counts;
+    return dpar_schedule_slots(s, &how, mem, bytes, why);
+}
+
+static DPARI_UNUSED dpar_lowering lowering_of(int32_t passes, int32_t channel)
+{
+    dpar_lowering how;
+    memset(&how, 0, sizeof how);
+    how.passes = passes;
+    how.channel = channel;
+    return how;
+}
+
+static DPARI_UNUSED int64_t merge_list_bytes(const dpar_schedule *in, dpar_why *why)
+{
+    const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
+    return dpar_schedule_lower_bytes(in, &how, why);
+}
+
+static DPARI_UNUSED dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                                           int64_t bytes, dpar_why *why)
+{
+    const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
+    return dpar_schedule_lower(out, in, &how, mem, bytes, why);
+}
+
+static DPARI_UNUSED int64_t late_recv_bytes(const dpar_schedule *in, dpar_why *why)
+{
+    const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, 0);
+    return dpar_schedule_lower_bytes(in, &how, why);
+}
+
+static DPARI_UNUSED dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
+                                          int32_t channel, void *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, channel);
+    return dpar_schedule_lower(out, in, &how, mem, bytes, why);
+}
+
+static DPARI_UNUSED int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_times *t)
+{
+    dpar_simulation how;
+    memset(&how, 0, sizeof how);
+    how.times = t;
+    return dpar_schedule_simulate_bytes(s, &how);
+}
+
+static DPARI_UNUSED dpar_status simulate_list(const dpar_schedule *s, const dpar_times *t,
+                                              int64_t *start, int64_t *end, dpar_timing *timing,
+                                              dpar_rank_timing *rank, void *mem, int64_t bytes,
+                                              dpar_why *why)
+{
+    dpar_simulation how;
+    memset(&how, 0, sizeof how);
+    how.times = t;
+    how.start = start;
+    how.end = end;
+    how.rank = rank;
+    return dpar_schedule_simulate(s, &how, timing, mem, bytes, why);
+}
+
+static DPARI_UNUSED dpar_status make_auto(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                          dpar_pipe_result *result, void *mem, int64_t bytes,
+                                          dpar_why *why)
+{
+    dpar_pipe_job asked = *job;
+    asked.nodes = nodes;
+    return dpar_schedule_auto(s, &asked, result, mem, bytes, why);
+}
+
+static DPARI_UNUSED dpar_status place_layers(const dpar_pipe_job *job, int32_t layers,
+                                             const dpar_schedule *given, int64_t tries,
+                                             int64_t *cuts, dpar_schedule *s,
+                                             dpar_pipe_result *result, void *mem, int64_t bytes,
+                                             dpar_why *why)
+{
+    dpar_placing how;
+    how.job = job;
+    how.layers = layers;
+    how.given = given;
+    how.tries = tries;
+    how.cuts = cuts;
+    return dpar_schedule_place(s, &how, result, mem, bytes, why);
+}
+
+static DPARI_UNUSED int64_t place_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+                                               const dpar_schedule *given)
+{
+    dpar_placing how;
+    memset(&how, 0, sizeof how);
+    how.job = job;
+    how.layers = layers;
+    how.given = given;
+    return dpar_schedule_place_bytes(&how);
+}
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* A type that was left out: every call that describes data refuses it with E_ARG and a sentence, on
+ * all ranks at once, nobody waits for anybody, and the communicator goes on. Where ranks agree on
+ * what they plan, one rank that left it out is enough, and all hear of it. */
+#include "dpar_spatial.h"
+#include "halo_plans.h"
+#include "rank_program.h"
+
+#define ROOM 65536
+
+/* Of each rank its own, of threads too: nothing is moved. */
+static double from[64], to[64];
+
+/* E_ARG, and a sentence that says "none" on a rank that left it out. */
+static void left_out(dpar_status st, const char *text, int mine, const char *what)
+{
+    const int fine = st == DPAR_E_ARG && text[0] != 0 && (!mine || strstr(text, "none") != NULL);
+    CHECK(fine);
+    if (!fine) {
+        printf("    %s: %s: \"%s\"\n", what, dpar_status_text(st), text);
+    }
+}
+#define LEFT_OUT(call, mine)                                                                       \
+    do {                                                                                           \
+        why.text[0] = 0;                                                                           \
+        left_out(call, why.text, mine, #call);                                                     \
+    } while (0)
+/* The sentence is the communicator's. */
+#define LEFT_OUT_OF(c, call)                                                                       \
+    do {                                                                                           \
+        (c)->why.text[0] = 0;                                                                      \
+        left_out(call, (c)->why.text, 1, #call);                                                   \
+    } while (0)
+
+static void operations(dpar_comm *c)
+{
+    const int64_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    dpar_call call[2];
+    dpar_work work[2];
+    LEFT_OUT_OF(c, dpar_broadcast(c, to, 1, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_reduce(c, from, to, 1, 0, DPAR_SUM, 0, NULL));
+    LEFT_OUT_OF(c, dpar_all_reduce(c, from, to, 1, 0, DPAR_SUM, NULL));
+    LEFT_OUT_OF(c, dpar_all_gather(c, from, to, 1, 0, NULL));
+    LEFT_OUT_OF(c, dpar_reduce_scatter(c, from, to, 1, 0, DPAR_SUM, NULL));
+    LEFT_OUT_OF(c, dpar_all_to_all(c, from, to, 1, 0, NULL));
+    LEFT_OUT_OF(c, dpar_gather(c, from, to, 1, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_scatter(c, from, to, 1, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_all_gather_v(c, from, to, ones, NULL, 0, NULL));
+    LEFT_OUT_OF(c, dpar_reduce_scatter_v(c, from, to, ones, 0, DPAR_SUM, NULL));
+    LEFT_OUT_OF(c, dpar_all_to_all_v(c, from, ones, NULL, to, ones, NULL, 0, NULL));
+    LEFT_OUT_OF(c, dpar_gather_v(c, from, 1, to, ones, NULL, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_scatter_v(c, from, ones, NULL, to, 1, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_send(c, from, 1, 0, 0, 0, NULL));
+    LEFT_OUT_OF(c, dpar_recv(c, to, 1, 0, 0, 0, NULL));
+    memset(call, 0, sizeof call);
+    memset(work, 0, sizeof work);
+    call[0].kind = DPAR_ALL_REDUCE;
+    call[0].op = DPAR_SUM;
+    call[0].in = from;
+    call[0].out = to;
+    call[0].count = 1;
+    LEFT_OUT_OF(c, dpar_post(c, call, NULL));
+    LEFT_OUT_OF(c, dpar_post(c, call, &work[0]));
+    CHECK_INT(dpar_wait(&work[0]), DPAR_E_ARG);
+    call[1] = call[0];
+    call[0].kind = DPAR_RECV;
+    call[1].kind = DPAR_SEND;
+    call[0].op = call[1].op = 0;
+    LEFT_OUT_OF(c, dpar_batch(c, call, 2, NULL));
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
+/* Rows of 8, cut. */
+static void rows(dpar_comm *c, dpar_layout *l)
+{
+    static const char *const names[1] = {"rows"};
+    const int64_t cells[2] = {24, 8};
+    const dpar_placement cut[1] = {dpar_shard(0)};
+    dpar_mesh mesh;
+    CHECK_INT(dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(l, &mesh, 2, cells, cut, NULL, NULL), DPAR_OK);
+}
+
+static void moves(dpar_comm *c, int last)
+{
+    const int64_t shape[2] = {3, 8};
+    dpar_layout l;
+    dpar_transfer t;
+    dpar_move m;
+    dpar_why why;
+    int64_t bytes = 0;
+    rows(c, &l);
+    memset(&t, 0, sizeof t);
+    t.peer = c->rank;
+    t.dims = 2;
+    t.extent[0] = t.extent[1] = 1;
+    memset(&m, 0, sizeof m);
+    m.from = m.to = &l;
+    m.in = from;
+    m.out = to;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), 1);
+    m.type = last ? DPAR_NO_TYPE : DPAR_F64;
+    LEFT_OUT(dpar_redistribute_run(c, &m, &why), last);
+    m.type = DPAR_NO_TYPE;
+    m.from = m.to = NULL;
+    m.send = m.receive = &t;
+    m.sends = m.receives = 1;
+    m.in_shape = m.out_shape = shape;
+    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
+    LEFT_OUT(dpar_transfers_run(c, &m, &why), 1);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
+static void halos(dpar_comm *c, int last, void *memory)
+{
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options choice;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    rows(c, &h.grid);
+    h.low[0] = h.high[0] = 1;
+    f.halo = &h;
+    f.data = from;
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
+    LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
+    f.wire = DPAR_F32;
+    LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
+    f.wire = DPAR_NO_TYPE;
+    f.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
+    CHECK(x == NULL);
+    f.type = DPAR_F32; /* it travels as itself, said or not */
+    f.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
+    CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+}
+
+static void gradients(dpar_comm *c, int last, void *memory)
+{
+    const int64_t numel[2] = {5, 7};
+    const int32_t params_of[2] = {1, 1};
+    dpar_ddp_options o;
+    dpar_fsdp_options p;
+    dpar_fsdp_sizes sizes;
+    dpar_ddp *ddp = NULL;
+    dpar_fsdp *fsdp = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    int32_t i;
+    memset(&o, 0, sizeof o);
+    LEFT_OUT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), 1);
+    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), 1);
+    o.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), last);
+    o.type = DPAR_F32; /* the wire: as the gradients, said or not */
+    o.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
+    CHECK_INT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_close(ddp), DPAR_OK);
+    for (i = 0; i < 3; i++) {
+        memset(&p, 0, sizeof p);
+        p.zero = 1 + i;
+        p.type = i == 0 ? DPAR_NO_TYPE : DPAR_F32;
+        p.compute = i == 1 ? DPAR_NO_TYPE : DPAR_F32;
+        p.gradient = i == 2 ? DPAR_NO_TYPE : DPAR_F32;
+        p.optimizer = dpar_optimizer_adamw();
+        LEFT_OUT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &p, &sizes, &why), 1);
+        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, NULL, 2, params_of, numel, &p, &fsdp, &why), 1);
+        if (!last) {
+            p.type = p.compute = p.gradient = DPAR_F32;
+        }
+        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, NULL, 2, params_of, numel, &p, &fsdp, &why), last);
+    }
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
+static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    (void)ctx, (void)task, (void)why;
+    return DPAR_OK;
+}
+
+static void stages(dpar_comm *c, int last, void *memory)
+{
+    dpar_schedule s;
+    dpar_order order;
+    dpar_pipeline_options o;
+    dpar_pipeline *p = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    void *list;
+    int tied;
+    memset(&o, 0, sizeof o);
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_GPIPE;
+    order.ranks = c->size;
+    order.micros = 2;
+    bytes = dpar_order_bytes(&order, &why);
+    list = zeroed(bytes);
+    CHECK_INT(dpar_order_make(&s, &order, list, bytes, &why), DPAR_OK);
+    o.schedule = &s;
+    o.count = 1;
+    o.forward = o.backward = nothing;
+    for (tied = 0; tied < 2; tied++) {
+        o.type = tied ? DPAR_F32 : DPAR_NO_TYPE;
+        o.tied = from;
+        o.tied_count = tied;
+        LEFT_OUT(dpar_pipeline_bytes(c, &o, &bytes, &why), 1);
+        LEFT_OUT(dpar_pipeline_init(memory, ROOM, c, &o, &p, &why), 1);
+        if (!last) {
+            o.type = o.tied_type = DPAR_F32;
+        }
+        LEFT_OUT(dpar_pipeline_init(memory, ROOM, c, &o, &p, &why), last);
+        o.tied_type = DPAR_NO_TYPE;
+    }
+    free(list);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
+static void layers(dpar_comm *c, int last, void *memory)
+{
+    static const int64_t ends[2] = {0, 64};
+    dpar_tensor t;
+    dpar_gate g;
+    dpar_experts e;
+    dpar_experts_plan *experts = NULL;
+    dpar_attention a;
+    dpar_attention_plan *attention = NULL;
+    dpar_ulysses u;
+    dpar_ulysses_plan *ulysses = NULL;
+    dpar_random_piece piece;
+    dpar_why why;
+    int64_t bytes = 0, each = 0;
+    int32_t chosen[4];
+    double scratch[16], out[4] = {0, 0, 0, 0};
+    LEFT_OUT(dpar_tensor_init(&t, c, 0, 8, NULL, &why), 1);
+    memset(&g, 0, sizeof g);
+    g.experts = 4;
+    g.choices = 1;
+    LEFT_OUT(dpar_gate_forward(&g, 1, from, chosen, to, scratch, &why), 1);
+    memset(&e, 0, sizeof e);
+    CHECK_INT(dpar_split_init(&e.experts, DPAR_EVEN, 16, c->size, 1, 0, NULL), DPAR_OK);
+    e.choices = 1;
+    e.tokens = e.width = 2;
+    LEFT_OUT(dpar_experts_bytes(c, &e, &bytes, &each, &why), 1);
+    LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), 1);
+    e.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), last);
+    memset(&a, 0, sizeof a);
+    a.tokens.docs = 1;
+    a.tokens.ends = ends;
+    a.tokens.ranks = c->size;
+    a.tokens.rule = DPAR_CHUNK;
+    a.heads = a.groups = a.width = a.values = 1;
+    LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
+    LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
+    a.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
+    memset(&u, 0, sizeof u);
+    CHECK_INT(dpar_split_init(&u.tokens, DPAR_EVEN, 16, c->size, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&u.heads, 8, 8, c->size, DPAR_EVEN, 0, NULL), DPAR_OK);
+    u.width = 1;
+    LEFT_OUT(dpar_ulysses_bytes(c, &u, &bytes, &why), 1);
+    LEFT_OUT(dpar_ulysses_init(memory, ROOM, c, &u, &ulysses, &why), 1);
+    u.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(dpar_ulysses_init(memory, ROOM, c, &u, &ulysses, &why), last);
+    memset(&piece, 0, sizeof piece);
+    piece.rows = piece.columns = piece.width = 1;
+    CHECK_INT(dpar_random_dropout(&piece, 0, 0.5, out, out), DPAR_E_ARG);
+    CHECK_INT(dpar_random_fill(&piece, 0, 1.0, 2.0, out), DPAR_E_ARG);
+    CHECK_INT(dpar_random_fill_normal(&piece, 0, 1.0, 2.0, out), DPAR_E_ARG);
+    CHECK_INT(dpar_attention_merge(0, 1, 1, out, out, out, out), DPAR_E_ARG);
+    CHECK_NEAR(out[0], 0.0, 0.0);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+}
+
+static void grids(dpar_comm *c, int last, void *memory)
+{
+    dpar_spatial s;
+    dpar_spatial_plan *plan = NULL;
+    dpar_norm n;
+    dpar_tile tile;
+    dpar_why why;
+    double room[64];
+    int64_t bytes = 0;
+    memset(&s, 0, sizeof s);
+    rows(c, &s.in);
+    s.window[0].kernel = 3;
+    LEFT_OUT(dpar_spatial_bytes(c, &s, &bytes, &why), 1);
+    LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), 1);
+    s.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), last);
+    memset(&n, 0, sizeof n);
+    memset(&tile, 0, sizeof tile);
+    n.samples = n.channels = 1;
+    LEFT_OUT_OF(c, dpar_norm_forward(c, &n, &tile, &tile, room, room));
+}
+
+static int each(dpar_comm *c, void *arg)
+{
+    const int last = c->rank == c->size - 1;
+    void *whole, *memory = zeroed_aligned(ROOM, &whole);
+    dpar_comm *own = NULL;
+    (void)arg;
+    operations(c);
+    moves(c, last);
+    halos(c, last, memory);
+    gradients(c, last, memory);
+    stages(c, last, memory);
+    layers(c, last, memory);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
+    grids(own, last, memory); /* a norm breaks it */
+    (void)dpar_comm_close(own);
+    free(whole);
+    return failures() > 0;
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, each, NULL, 4, 3, NULL);
+}

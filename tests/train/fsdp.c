@@ -1,0 +1,696 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* fsdp and optimizer without ranks: AdamW and SGD against their formulas with libm (the loops of
+ * torch.optim's documentation), with moments in bf16 by a rounding written out here; stochastic
+ * rounding by its mean, and the bytes of an fsdp against the planner's terms for the same model. */
+#include "dpar_cost.h"
+#include "dpar_train.h"
+
+#include "check.h"
+#include "optimizers.h"
+#include "plan_calls.h"
+
+enum { N = 301, STEPS = 30 };
+
+static double wave(int i, int t)
+{
+    return (double)((i * 37 + t * 101) % 211 - 105) / 64.0;
+}
+
+/* ---- optimizer ---- */
+
+static void one_reference(const dpar_optimizer *o, double *w, double *m, double *v, double g, int t,
+                          double rate)
+{
+    if (o->kind == DPAR_ADAMW) {
+        *w -= rate * o->decay * *w;
+        *m = o->beta1 * *m + (1.0 - o->beta1) * g;
+        *v = o->beta2 * *v + (1.0 - o->beta2) * g * g;
+        *w -= rate * (*m / (1.0 - pow(o->beta1, t))) /
+              (sqrt(*v / (1.0 - pow(o->beta2, t))) + o->epsilon);
+    } else {
+        g += o->decay * *w;
+        *m = o->momentum * *m + g;
+        *w -= rate * (o->nesterov ? g + o->momentum * *m : *m);
+    }
+}
+
+static void test_steps(dpar_optimizer o)
+{
+    static double w[N], m[N], v[N], w2[N], m2[N], v2[N], g[N];
+    static float wf[N], mf[N], vf[N];
+    dpar_optimizer_piece p, q;
+    int i, t;
+    memset(m, 0, sizeof m);
+    memset(v, 0, sizeof v);
+    memset(m2, 0, sizeof m2);
+    memset(v2, 0, sizeof v2);
+    memset(mf, 0, sizeof mf);
+    memset(vf, 0, sizeof vf);
+    for (i = 0; i < N; i++) {
+        w[i] = w2[i] = wave(i, 7);
+        wf[i] = (float)w[i];
+    }
+    memset(&p, 0, sizeof p);
+    p.weight = w;
+    p.gradient = g;
+    p.m = m;
+    p.v = v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = N;
+    q = p;
+    q.weight = wf;
+    q.weight_type = DPAR_F32;
+    q.m = mf;
+    q.v = vf;
+    for (t = 1; t <= STEPS; t++) {
+        for (i = 0; i < N; i++) {
+            g[i] = wave(i, t);
+            one_reference(&o, &w2[i], &m2[i], &v2[i], g[i] * 0.5, t, 0.01);
+        }
+        CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.5), DPAR_OK);
+        CHECK_INT(dpar_optimizer_step(&o, &q, t, 0.01, 0.5), DPAR_OK);
+    }
+    for (i = 0; i < N; i++) {
+        CHECK(fabs(w[i] - w2[i]) <= 1e-13 * (1.0 + fabs(w2[i])));
+        CHECK(fabs((double)wf[i] - w2[i]) <= 1e-5 * (1.0 + fabs(w2[i])));
+    }
+}
+
+static void test_optimizers(void)
+{
+    dpar_optimizer o = adamw();
+    CHECK_INT(moments_of(&o), 2);
+    test_steps(o);
+    o.beta1 = 0.0;
+    o.beta2 = 0.5;
+    o.epsilon = 0.1;
+    test_steps(o);
+    o = sgd(0.0);
+    CHECK_INT(moments_of(&o), 0);
+    test_steps(o);
+    o = sgd(0.9);
+    CHECK_INT(moments_of(&o), 1);
+    o.decay = 0.1;
+    test_steps(o);
+    o.nesterov = 1;
+    test_steps(o);
+}
+
+/* Roots that differ in every bit of the exponent: v of one element after one step without beta1. */
+static void test_roots(void)
+{
+    dpar_optimizer o = adamw();
+    dpar_optimizer_piece p;
+    double w, g, m, v;
+    int e;
+    o.beta1 = o.beta2 = 0.0;
+    o.decay = 0.0;
+    o.epsilon = 1e-300;
+    memset(&p, 0, sizeof p);
+    p.weight = &w;
+    p.gradient = &g;
+    p.m = &m;
+    p.v = &v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = 1;
+    for (e = -400; e < 500; e++) { /* w = -g / sqrt(g g) = -1 */
+        g = ldexp(1.0 + (double)(e * e % 97) / 97.0, e);
+        w = m = v = 0.0;
+        CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK);
+        CHECK_NEAR(w, -1.0, 7e-16);
+    }
+    g = w = m = v = 0.0;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK);
+    CHECK(w == 0.0);
+}
+
+/* A norm that is no number: the step takes no gradient, NaN and Inf too. w and v decay. */
+static void test_skipped(void)
+{
+    dpar_optimizer o = adamw();
+    dpar_optimizer_piece p;
+    double w[2] = {2.0, -4.0}, g[2] = {NAN, INFINITY}, m[2] = {0.0, 0.0}, v[2] = {1.0, 1.0};
+    memset(&p, 0, sizeof p);
+    p.weight = w;
+    p.gradient = g;
+    p.m = m;
+    p.v = v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = 2;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 2, 0.5, dpar_optimizer_clip(NAN, 1.0)), DPAR_OK);
+    CHECK(w[0] == 2.0 * (1.0 - 0.5 * 0.01) && w[1] == -4.0 * (1.0 - 0.5 * 0.01));
+    CHECK(m[0] == 0.0 && m[1] == 0.0 && v[0] == 0.999 && v[1] == 0.999);
+}
+
+static void test_refusals(void)
+{
+    dpar_optimizer o = adamw();
+    dpar_optimizer_piece p;
+    dpar_why why;
+    double x = 0.0;
+    memset(&p, 0, sizeof p);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F64, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_optimizer_check(NULL, DPAR_F64, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_I32, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* types left out */
+    p.weight_type = DPAR_F64;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
+    p.gradient_type = DPAR_F64;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* of nothing */
+    CHECK_INT(dpar_optimizer_step(&o, &p, 0, 1.0, 1.0), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_step(&o, NULL, 1, 1.0, 1.0), DPAR_E_ARG);
+    p.count = 1;
+    p.weight = p.m = &x;
+    p.gradient = &x;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* no v */
+    p.v = &x;
+    p.weight_type = DPAR_I32;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
+    o.beta2 = 1.0;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o = sgd(1.0);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o = sgd(0.5);
+    o.decay = NAN;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o.decay = 0.0;
+    o.kind = 2;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text,
+               "optimizer: kind 2 (AdamW 0, SGD 1), nesterov 0 and stochastic 0 (0 or 1)");
+}
+
+/* 1 + k / 1024 lies between 1 and 1 + 1/128: of many, a share k / 8 is rounded up, whatever the
+ * cut; deviation of the mean of 40000: below 0.0025. */
+static void test_stochastic(void)
+{
+    enum { MANY = 40000 };
+    static float in[MANY];
+    static uint16_t out[MANY], again[MANY];
+    int k, i;
+    for (k = 0; k < 8; k++) {
+        int up = 0;
+        for (i = 0; i < MANY; i++) {
+            in[i] = 1.0f + (float)k / 1024.0f;
+        }
+        dpari_random_round(out, in, MANY, 5, 9, 1, 16);
+        for (i = 0; i < MANY; i++) {
+            CHECK(out[i] == 0x3f80 || out[i] == 0x3f81);
+            up += out[i] == 0x3f81;
+        }
+        CHECK(fabs((double)up / MANY - k / 8.0) < 0.012);
+        dpari_random_round(again, in, 777, 5, 9, 1, 16);
+        dpari_random_round(again + 777, in + 777, MANY - 777, 5, 9, 778, 16);
+        CHECK(memcmp(out, again, sizeof out) == 0);
+    }
+    in[0] = INFINITY;
+    in[1] = -INFINITY;
+    in[2] = NAN;
+    in[3] = -0.0f;
+    dpari_random_round(out, in, 4, 5, 9, 0, 16);
+    CHECK(out[0] == 0x7f80 && out[1] == 0xff80 && (out[2] & 0x7fffu) > 0x7f80 && out[3] == 0x8000);
+}
+
+/* ---- moments in bf16 ---- */
+
+/* x to `digits` binary digits, by way of f32: the nearest, even ones of two. Normal numbers. */
+static double rounded(double x, int digits)
+{
+    int e;
+    const double share = frexp((double)(float)x, &e);
+    return ldexp(rint(ldexp(share, digits)), e - digits);
+}
+
+/* x to 8 digits: away from zero where the part that is cut off and `half`, both in units of 2^-16
+ * of the last digit, make a whole one. */
+static double rounded_by(double x, uint32_t half)
+{
+    int e;
+    const double scaled = ldexp(frexp((double)(float)x, &e), 8), whole = trunc(scaled);
+    const double up = fabs(scaled - whole) * 65536.0 + (double)half >= 65536.0 ? 1.0 : 0.0;
+    return ldexp(whole + (scaled < 0.0 ? -up : up), e - 8);
+}
+
+static double bf16(uint16_t h)
+{
+    const uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static uint16_t bf16_of(double exact)
+{
+    const float f = (float)exact;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+/* F32 or BF16. */
+static double weight_at(const void *w, int32_t type, int i)
+{
+    return type == DPAR_F32 ? (double)((const float *)w)[i] : bf16(((const uint16_t *)w)[i]);
+}
+
+/* An element after one step, each number rounded as optimizer.h says. */
+static void one_narrow(const dpar_optimizer *o, int32_t type, uint64_t index, double *w, double *m,
+                       double *v, double g, int t, double rate)
+{
+    const uint64_t other = (uint64_t)t + (UINT64_C(1) << 63);
+    const uint32_t of_weight = dpari_random_word(o->seed, (uint64_t)t, index);
+    const uint32_t of_moments = dpari_random_word(o->seed, other, index);
+    one_reference(o, w, m, v, g, t, rate);
+    if (type == DPAR_F32) {
+        *w = (double)(float)*w;
+    } else {
+        *w = o->stochastic ? rounded_by(*w, of_weight >> 16) : rounded(*w, 8);
+    }
+    *m = o->stochastic ? rounded_by(*m, of_moments >> 16) : rounded(*m, 8);
+    *v = o->stochastic ? rounded_by(*v, of_moments & 0xffff) : rounded(*v, 8);
+}
+
+/* Each step from the numbers that the one before stored. In two pieces: the same as in one. */
+static void test_narrow_steps(dpar_optimizer o, int32_t type)
+{
+    enum { CUT = 131 };
+    static float w32[N];
+    static uint16_t w16[N], m[N], v[N], g[N];
+    static double w2[N], m2[N], v2[N];
+    const int two = moments_of(&o) > 1;
+    unsigned char *w = type == DPAR_F32 ? (unsigned char *)w32 : (unsigned char *)w16;
+    dpar_optimizer_piece p, q;
+    int i, t, differ = 0;
+    memset(m, 0, sizeof m);
+    memset(v, 0, sizeof v);
+    for (i = 0; i < N; i++) {
+        w16[i] = bf16_of(wave(i, 7));
+        w32[i] = (float)wave(i, 7);
+    }
+    memset(&p, 0, sizeof p);
+    p.weight = w;
+    p.gradient = g;
+    p.m = m;
+    p.v = two ? v : NULL;
+    p.weight_type = type;
+    p.gradient_type = DPAR_BF16;
+    p.count = CUT;
+    p.index = 1000;
+    q = p;
+    q.weight = w + CUT * dpar_type_bytes(type);
+    q.gradient = g + CUT;
+    q.m = m + CUT;
+    q.v = two ? v + CUT : NULL;
+    q.count = N - CUT;
+    q.index += CUT;
+    for (t = 1; t <= STEPS; t++) {
+        for (i = 0; i < N; i++) {
+            g[i] = bf16_of(wave(i, t));
+            w2[i] = weight_at(w, type, i);
+            m2[i] = bf16(m[i]);
+            v2[i] = bf16(v[i]);
+            one_narrow(&o, type, 1000 + (uint64_t)i, &w2[i], &m2[i], &v2[i], bf16(g[i]) * 0.5, t,
+                       0.01);
+        }
+        CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.5), DPAR_OK);
+        CHECK_INT(dpar_optimizer_step(&o, &q, t, 0.01, 0.5), DPAR_OK);
+        for (i = 0; i < N; i++) { /* a root's last bit may show in f32, not in 8 digits */
+            const double near_by = type == DPAR_F32 ? 1.3e-7 * fabs(w2[i]) : 0.0;
+            differ += fabs(weight_at(w, type, i) - w2[i]) > near_by;
+            differ += bf16(m[i]) != m2[i] || bf16(v[i]) != (two ? v2[i] : 0.0);
+        }
+    }
+    CHECK_INT(differ, 0);
+}
+
+static void test_narrow_moments(void)
+{
+    static const int32_t types[2] = {DPAR_F32, DPAR_BF16};
+    int k, stochastic;
+    for (k = 0; k < 2; k++) {
+        for (stochastic = 0; stochastic < 2; stochastic++) {
+            dpar_optimizer o = adamw();
+            o.moment_type = DPAR_BF16;
+            o.stochastic = stochastic;
+            o.seed = 77;
+            test_narrow_steps(o, types[k]);
+            o.kind = DPAR_SGD;
+            o.momentum = 0.9;
+            test_narrow_steps(o, types[k]);
+            o.nesterov = 1;
+            test_narrow_steps(o, types[k]);
+        }
+    }
+}
+
+enum { CROWD = 40000 };
+
+/* Elements that are all the same: their weights of F32, moments of BF16 and gradients. */
+typedef struct crowd {
+    float w[CROWD], g[CROWD];
+    uint16_t m[CROWD], v[CROWD];
+    dpar_optimizer_piece piece;
+} crowd;
+
+static void crowd_of(crowd *c, double g, double m, double v)
+{
+    int i;
+    for (i = 0; i < CROWD; i++) {
+        c->w[i] = 0.0f;
+        c->g[i] = (float)g;
+        c->m[i] = bf16_of(m);
+        c->v[i] = bf16_of(v);
+    }
+    memset(&c->piece, 0, sizeof c->piece);
+    c->piece.weight = c->w;
+    c->piece.gradient = c->g;
+    c->piece.m = c->m;
+    c->piece.v = c->v;
+    c->piece.weight_type = c->piece.gradient_type = DPAR_F32;
+    c->piece.count = CROWD;
+}
+
+static double mean_of(const uint16_t *x)
+{
+    double sum = 0.0;
+    int i;
+    for (i = 0; i < CROWD; i++) {
+        sum += bf16(x[i]);
+    }
+    return sum / CROWD;
+}
+
+/* Moments that begin at 1 after 200 steps with gradient g. To nearest they stay what they are.
+ * Stochastically their mean is the sum in exact numbers, g + (1 - g) beta1^200 and g g + (1 - g g)
+ * beta2^200. A rounding's deviation is 2^-8 at most; that of v after 200 of them
+ * below 0.0039 sqrt(200) = 0.056, of the mean of 40000 below 0.00028. */
+static void test_follows(double g, int m_stays)
+{
+    static crowd c;
+    const double m_to = g + (1.0 - g) * pow(0.9, 200),
+                 v_to = g * g + (1.0 - g * g) * pow(0.999, 200);
+    dpar_optimizer o = adamw();
+    int t;
+    o.moment_type = DPAR_BF16;
+    crowd_of(&c, g, 1.0, 1.0);
+    for (t = 1; t <= 200; t++) {
+        CHECK_INT(dpar_optimizer_step(&o, &c.piece, t, 0.01, 1.0), DPAR_OK);
+    }
+    CHECK(mean_of(c.v) == 1.0 && c.v[0] == 0x3f80 && c.v[CROWD - 1] == 0x3f80);
+    CHECK(!m_stays || mean_of(c.m) == 1.0);
+    o.stochastic = 1;
+    o.seed = 3;
+    crowd_of(&c, g, 1.0, 1.0);
+    for (t = 1; t <= 200; t++) {
+        CHECK_INT(dpar_optimizer_step(&o, &c.piece, t, 0.01, 1.0), DPAR_OK);
+    }
+    CHECK(fabs(v_to - 1.0) > 0.005 && fabs(mean_of(c.v) - v_to) < 0.0015);
+    CHECK(fabs(m_to - 1.0) > 0.005 && fabs(mean_of(c.m) - m_to) < 0.0015);
+}
+
+/* Weight, m and v of an element half-way between two numbers: each of the eight ways in which they
+ * may go is an eighth of all. Deviation of a share: 0.0017. */
+static void test_streams_apart(void)
+{
+    static crowd c;
+    static uint16_t w[CROWD];
+    dpar_optimizer o = adamw();
+    int ways[8] = {0}, i;
+    o.moment_type = DPAR_BF16;
+    o.stochastic = 1;
+    o.beta1 = o.beta2 = 0.5;
+    o.decay = 0.0;
+    crowd_of(&c, 1.0 + 1.0 / 128.0, 1.0, 1.0 - 1.0 / 128.0); /* m and v: 1 + 2^-8, and 2^-15 */
+    for (i = 0; i < CROWD; i++) {
+        w[i] = 0x3f80;
+    }
+    c.piece.weight = w;
+    c.piece.weight_type = DPAR_BF16;
+    /* 1 - rate 2 m / sqrt(2 v) = 1 + 2^-8 */
+    CHECK_INT(dpar_optimizer_step(&o, &c.piece, 1, -sqrt(0.5) / 256.0, 1.0), DPAR_OK);
+    for (i = 0; i < CROWD; i++) {
+        CHECK((w[i] | 1) == 0x3f81 && (c.m[i] | 1) == 0x3f81 && (c.v[i] | 1) == 0x3f81);
+        ways[(w[i] & 1) + 2 * (c.m[i] & 1) + 4 * (c.v[i] & 1)]++;
+    }
+    for (i = 0; i < 8; i++) {
+        CHECK(fabs((double)ways[i] / CROWD - 0.125) < 0.009);
+    }
+}
+
+/* All in bf16: weights that begin at 1 are drawn to 1.5 by gradients w - 1.5, in 1000 steps of at
+ * most 0.001 of AdamW. To nearest none ever moves: half a unit is 0.0039. Stochastically their mean
+ * takes the way of a weight in f64, whose formulas are one_reference's: to 1.5 within a unit. */
+static void test_trains(int stochastic)
+{
+    static crowd c;
+    static uint16_t w[CROWD], g[CROWD];
+    enum { FEW = 2000, LONG = 1000 };
+    dpar_optimizer o = adamw();
+    double x = 1.0, m = 0.0, v = 0.0, sum = 0.0;
+    int i, t, moved = 0;
+    o.decay = 0.0;
+    o.moment_type = DPAR_BF16;
+    o.stochastic = stochastic;
+    o.seed = 11;
+    crowd_of(&c, 0.0, 0.0, 0.0);
+    c.piece.weight = w;
+    c.piece.gradient = g;
+    c.piece.weight_type = c.piece.gradient_type = DPAR_BF16;
+    c.piece.count = FEW;
+    for (i = 0; i < FEW; i++) {
+        w[i] = bf16_of(1.0);
+    }
+    for (t = 1; t <= LONG; t++) {
+        for (i = 0; i < FEW; i++) {
+            g[i] = bf16_of(bf16(w[i]) - 1.5);
+        }
+        CHECK_INT(dpar_optimizer_step(&o, &c.piece, t, 0.001, 1.0), DPAR_OK);
+        one_reference(&o, &x, &m, &v, x - 1.5, t, 0.001);
+    }
+    for (i = 0; i < FEW; i++) {
+        sum += bf16(w[i]);
+        moved += w[i] != 0x3f80;
+    }
+    CHECK(x > 1.45 && x < 1.55);
+    if (stochastic) {
+        CHECK(fabs(sum / FEW - x) < 0.0078);
+        CHECK(moved > FEW * 99 / 100);
+    } else {
+        CHECK_INT(moved, 0);
+    }
+}
+
+static void test_moment_types(void)
+{
+    static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
+    static const int32_t wide[4] = {DPAR_F64, DPAR_F32, DPAR_F32, DPAR_F32};
+    dpar_optimizer o = adamw();
+    dpar_optimizer_piece p;
+    dpar_why why;
+    double x = 0.0, g = 1.0, m = 0.0, v = 0.0;
+    int i;
+    for (i = 0; i < 4; i++) {
+        o.moment_type = 0;
+        CHECK_INT(moment_type_of(&o, floats[i]), wide[i]);
+        o.moment_type = DPAR_BF16;
+        CHECK_INT(moment_type_of(&o, floats[i]), i == 0 ? DPAR_NO_TYPE : DPAR_BF16);
+    }
+    CHECK_INT(moment_type_of(&o, DPAR_I32), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(NULL, DPAR_F32), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(&o, DPAR_NO_TYPE), DPAR_NO_TYPE);
+    memset(&p, 0, sizeof p);
+    p.weight = &x;
+    p.gradient = &g;
+    p.m = &m;
+    p.v = &v;
+    p.count = 1;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* F64 */
+    CHECK(x == 0.0 && m == 0.0 && v == 0.0);
+    o.moment_type = DPAR_F16;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "optimizer: moments of type f16: bf16, or left out");
+}
+
+static void test_norms(void)
+{
+    static double x[N];
+    double sum = 0.0;
+    int i;
+    for (i = 0; i < N; i++) {
+        x[i] = wave(i, 1);
+        sum += x[i] * x[i];
+    }
+    CHECK(dpari_mem_sum_squares(x, N, DPAR_F64) == sum);
+    CHECK(dpari_mem_sum_squares(x, 0, DPAR_F64) == 0.0);
+    CHECK(dpar_optimizer_clip(3.0, 0.0) == 1.0 && dpar_optimizer_clip(0.5, 1.0) == 1.0);
+    CHECK_NEAR(dpar_optimizer_clip(4.0, 1.0), 1.0 / 4.000001, 1e-15);
+    CHECK(dpar_optimizer_clip(NAN, 1.0) == 0.0 && dpar_optimizer_clip(INFINITY, 1.0) == 0.0);
+}
+
+/* ---- bytes ---- */
+
+enum { MOST_UNITS = 64, RANKS = 8 };
+
+/* The layers of a model as units. */
+static int32_t units_of(const dpar_workload *w, int32_t *params_of, int64_t *numel)
+{
+    int32_t l, k, units = 0;
+    for (l = 0; l < w->layers; l++) {
+        for (k = 0; k < w->layer[l].count && units < MOST_UNITS; k++, units++) {
+            params_of[units] = 1;
+            numel[units] = (int64_t)dpari_layer_params(w, l);
+        }
+    }
+    return units;
+}
+
+/* Every term, to the byte; for ZeRO-2 the planner has PyTorch's flat buffers of 100 MB. */
+static void compare(const char *recipe, int32_t zero, int32_t type, int32_t compute,
+                    int32_t gradient, int32_t moment_type)
+{
+    static dpar_workload w;
+    static dpar_cluster cluster;
+    const char *text = "gpt:layers=12,hidden=768,heads=12,vocab=8192,seq=1024,stack=torch";
+    int32_t params_of[MOST_UNITS], units;
+    int64_t numel[MOST_UNITS];
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes z;
+    dpar_strategy s = plain_strategy();
+    dpar_memory m;
+    dpar_model model;
+    dpar_job job;
+    dpar_why why;
+    why.text[0] = 0;
+    CHECK_INT(dpar_model_read(&model, text, strlen(text), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &model, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&cluster, "1x8:h100-80", 11, &why), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    job.work = &w;
+    job.cluster = &cluster;
+    CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
+    s.dp = RANKS;
+    s.zero = zero;
+    dpari_memory_of(&job, &s, &m);
+    memset(&o, 0, sizeof o);
+    o.zero = zero;
+    o.type = type;
+    o.compute = compute;
+    o.gradient = gradient;
+    o.prefetch = 1;
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    o.optimizer.moment_type = moment_type;
+    units = units_of(&w, params_of, numel);
+    o.units = units;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(RANKS, &o, &z, &why), DPAR_OK);
+    CHECK((double)(z.weights + z.master) == m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_MASTER]);
+    CHECK((double)z.gradients == m.term[DPAR_MEM_GRADIENTS]);
+    CHECK((double)z.moments == m.term[DPAR_MEM_OPTIMIZER]);
+    CHECK((double)z.gathered == m.term[DPAR_MEM_GATHERED]);
+    CHECK((double)z.buckets <= m.term[DPAR_MEM_BUCKETS]);
+    CHECK(zero < 3 || (double)z.buckets == m.term[DPAR_MEM_BUCKETS]);
+    CHECK_INT(z.registered,
+              z.weights + z.gradients + z.master + z.moments + z.gathered + z.buckets);
+}
+
+static void test_bytes(void)
+{
+    compare("fsdp", 3, DPAR_F32, DPAR_BF16, DPAR_BF16, 0);
+    compare("fp32", 3, DPAR_F32, DPAR_F32, DPAR_F32, 0);
+    compare("megatron", 1, DPAR_F32, DPAR_BF16, DPAR_F32, 0);
+    compare("megatron", 2, DPAR_F32, DPAR_BF16, DPAR_F32, 0);
+    compare("fp32", 1, DPAR_F32, DPAR_F32, DPAR_F32, 0);
+    compare("fp32", 2, DPAR_F32, DPAR_F32, DPAR_F32, 0);
+    compare("zero", 1, DPAR_F32, DPAR_BF16, DPAR_BF16, 0);
+    compare("bf16-moments", 1, DPAR_F32, DPAR_BF16, DPAR_F32, DPAR_BF16);
+    compare("bf16-moments", 2, DPAR_F32, DPAR_BF16, DPAR_F32, DPAR_BF16);
+    compare("no-master", 1, DPAR_BF16, DPAR_BF16, DPAR_BF16, 0);
+    compare("pure-bf16", 1, DPAR_BF16, DPAR_BF16, DPAR_BF16, DPAR_BF16);
+}
+
+
+/* Moments of an fsdp: 2 bytes instead of 4, and none beside masters of F64. */
+static void test_narrow_bytes(void)
+{
+    const int32_t params_of[1] = {1};
+    const int64_t numel[1] = {1000};
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes z;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.zero = 1;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    o.units = 1;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
+    CHECK_INT(z.moments, 250 * 8);
+    o.optimizer.moment_type = DPAR_BF16;
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
+    CHECK_INT(z.moments, 250 * 4);
+    o.type = o.compute = o.gradient = DPAR_F64;
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text,
+               "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
+}
+
+/* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
+static void test_huge(void)
+{
+    enum { SMALL = 20 };
+    int32_t params_of[SMALL + 1], i;
+    int64_t numel[SMALL + 1];
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes z;
+    dpar_why why;
+    for (i = 0; i <= SMALL; i++) {
+        params_of[i] = 1;
+        numel[i] = i == 0 ? INT64_C(1) << 48 : 1;
+    }
+    memset(&o, 0, sizeof o);
+    o.type = o.compute = o.gradient = DPAR_F64;
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
+        o.prefetch = o.zero == 3 ? 3 : SMALL;
+        o.buffers = o.zero == 1 ? SMALL : 4;
+        o.units = SMALL + 1;
+        o.params_of = params_of;
+        o.numel = numel;
+        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_OK);
+        CHECK(z.registered > 0);
+        o.prefetch += o.zero == 3;
+        o.buffers += o.zero == 2;
+        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
+    }
+    CHECK_TEXT(why.text, "fsdp: prefetch 4 and buffers 4 take rooms for 281474976710656 elements: "
+                         "2^50 in all");
+    o.zero = 3;
+    numel[1] = INT64_MAX;
+    CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_E_RANGE);
+}
+
+int main(void)
+{
+    test_huge();
+    test_skipped();
+    test_optimizers();
+    test_roots();
+    test_refusals();
+    test_stochastic();
+    test_narrow_moments();
+    test_follows(0.0, 0);
+    test_follows(1.5, 0);
+    test_follows(1.02, 1);
+    test_streams_apart();
+    test_trains(0);
+    test_trains(1);
+    test_moment_types();
+    test_narrow_bytes();
+    test_norms();
+    test_bytes();
+    return CHECK_DONE();
+}
