@@ -63,7 +63,7 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
+DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why)
 {
     int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
@@ -366,7 +366,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why)
 {
     dpar_box whole, both;

@@ -132,7 +132,7 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     return st;
 }
 
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
+DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
                                     int32_t order, int32_t ranks, dpar_why *why)
 {
     dpari_mesh_list l;
@@ -258,7 +258,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh)
+DPARI_API DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -390,7 +390,7 @@ static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
     m->offset = offset;
 }
 
-DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why)
 {
     int32_t coord[DPAR_MAX_AXES], i;
@@ -739,7 +739,7 @@ static int32_t dpari_mesh_named(const char *names, const char *word, size_t leng
     return -1;
 }
 
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
+DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
                                        const int32_t *sizes, int32_t ranks, dpar_why *why)
 {
     const char *word;
@@ -801,7 +801,7 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
+DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
                                     const int32_t *sizes, int32_t order, dpar_why *why)
 {
     dpar_mesh m;

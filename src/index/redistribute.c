@@ -18,7 +18,7 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why)
 {
     int32_t i, op = 0;
@@ -876,7 +876,7 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
     dpari_layout_cut_in(out, order);
 }
 
-DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle)
 {
     uint32_t reduces = 0;
@@ -896,7 +896,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
     return DPAR_MORE;
 }
 
-DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
     if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;

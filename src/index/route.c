@@ -3,7 +3,7 @@
 
 #include "inner.h"
 
-DPAR_API const char *dpar_redistribute_step_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_redistribute_step_name(int32_t kind)
 {
     switch (kind) {
     case DPAR_STEP_SLICE: return "slice";
@@ -397,7 +397,7 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why)
 {
     dpar_route_node *nodes = q->nodes;
@@ -445,7 +445,7 @@ DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why)
 {

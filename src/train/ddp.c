@@ -256,7 +256,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st == DPAR_OK) {
         given.options = options;
         given.numel = numel;
-        given.how = dpari_ddp_bucketing(c, options);
+        given.how = dpari_ddp_bucketing(c, options, params, numel);
         given.params = params;
     }
     st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
