@@ -22,7 +22,7 @@
 #endif
 
 /* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. */
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else
 #define DPARI_COLD
@@ -241,8 +241,8 @@ DPARI_FN dpar_status dpari_say_word(dpar_status status, dpar_why *why, const cha
     return status;
 }
 
-DPARI_UNUSED DPARI_APART dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                               int64_t b, int64_t c, int64_t d)
+DPARI_UNUSED DPARI_APART dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
 }

@@ -64,8 +64,7 @@ typedef struct dpari_text_decimal {
 
 static uint32_t dpari_text_ten(int32_t power)
 {
-    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
-                                    100000, 1000000, 10000000, 100000000};
+    static const uint32_t ten[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     return ten[power];
 }
 

@@ -380,8 +380,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                           &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1],
+                           &y[0], &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }

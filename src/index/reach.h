@@ -7,8 +7,8 @@
 #include "halo.h"
 
 enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
-/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a
- * vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
+/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
+ * a vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
  * face or edge. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 /* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
