@@ -401,7 +401,6 @@ static DPARI_UNUSED void test_box_errors(void)
 
 /* ---- redistributions ------------------------------------------------------------------------- */
 
-
 static dpar_mesh random_mesh(int32_t axes, int ranks)
 {
     int32_t size[4], i, left = ranks;
