@@ -400,7 +400,8 @@ typedef struct dpar_cart_grid {
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
 
-/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ---- */
+/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
+ */
 
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
@@ -485,9 +486,9 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
 
 /* Fill in the sizes; dpar_torus_assign writes the rest. */
 typedef struct dpar_torus {
-    int32_t physical_axes, logical_axes; /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
-    int32_t physical[DPAR_MAX_DIMS];     /* chips along each axis of the network */
-    int32_t logical[DPAR_MAX_AXES];      /* ranks along each axis of the mesh */
+    int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
+    int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
+    int32_t logical[DPAR_MAX_AXES];             /* ranks along each axis of the mesh */
     int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* of physical axis p that logical axis l has */
     uint32_t axes[DPAR_MAX_AXES]; /* bit p: logical axis l stands on physical axis p */
 } dpar_torus;
@@ -545,13 +546,13 @@ enum {
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;                /* DPAR_CHUNK, ... */
-    int32_t parts;               /* P, at least 1 */
-    int32_t source; /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
-                       the init, 0..parts-1 */
-    uint8_t shift[2];            /* private: see inverse */
-    int64_t count;               /* N, elements, 0..2^62 */
-    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
+    int32_t rule;     /* DPAR_CHUNK, ... */
+    int32_t parts;    /* P, at least 1 */
+    int32_t source;   /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
+                         the init, 0..parts-1 */
+    uint8_t shift[2]; /* private: see inverse */
+    int64_t count;    /* N, elements, 0..2^62 */
+    int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];               /* private: what indices are divided by, */
     uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */
@@ -612,12 +613,12 @@ DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t lo
 enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
 
 typedef struct dpar_placement {
-    int32_t kind;        /* DPAR_REPLICATE, ... */
-    int32_t dim;         /* SHARD: the dim that it cuts; negative counts from the end */
-    int32_t rule;        /* SHARD: DPAR_CHUNK (0), ... */
-    int32_t op;          /* PARTIAL: DPAR_SUM, ... */
-    int64_t block;       /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
-    int32_t source;      /* SHARD: BLOCK_CYCLIC's first part */
+    int32_t kind;   /* DPAR_REPLICATE, ... */
+    int32_t dim;    /* SHARD: the dim that it cuts; negative counts from the end */
+    int32_t rule;   /* SHARD: DPAR_CHUNK (0), ... */
+    int32_t op;     /* PARTIAL: DPAR_SUM, ... */
+    int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
+    int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
     int32_t order; /* SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0)
                       in the order of the mesh */
     const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut
@@ -695,10 +696,10 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
  * equal strides the later dim is the faster. DTensor keeps that order too. O(dims^2). */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
-/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills plain[],
- * one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a sentence when
- * a split factor is not the product of the axes after it that shard the same dim: then there is no
- * such order. */
+/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills
+ * plain[], one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a
+ * sentence when a split factor is not the product of the axes after it that shard the same dim:
+ * then there is no such order. */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 
@@ -751,8 +752,9 @@ typedef struct dpar_transfers {
  * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
  * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
- * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
- * of its node receive of it), and it passes over receivers that have a copy nearer. */
+ * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies
+ * also O(what the ranks of its node receive of it), and it passes over receivers that have a copy
+ * nearer. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
@@ -1044,7 +1046,8 @@ DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int3
 /* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
  * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
  * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
- * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost. */
+ * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost.
+ */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
@@ -1344,11 +1347,11 @@ enum {
  * resume, also on another number of ranks: first = the positions consumed so far (what
  * dpar_sampler_consumed says); on the same number it goes on exactly as it would have. */
 typedef struct dpar_sampler {
-    int32_t rest;  /* DPAR_SAMPLES_PAD, ... */
-    int32_t ranks; /* that read: the data-parallel ones, not all */
-    int64_t count; /* samples of an epoch, 0..2^62 */
-    int64_t first; /* already consumed, by all ranks together */
-    int64_t run;   /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
+    int32_t rest;    /* DPAR_SAMPLES_PAD, ... */
+    int32_t ranks;   /* that read: the data-parallel ones, not all */
+    int64_t count;   /* samples of an epoch, 0..2^62 */
+    int64_t first;   /* already consumed, by all ranks together */
+    int64_t run;     /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
     int32_t shuffle; /* 1: dpar_sampler_at gives what lies at a position in an order of `seed` and
                         `epoch` that needs no memory, the same on every machine (a Feistel network;
                         not for secrets). 0: the position; the order is the caller's: 0, 1, 2, ...,
@@ -1365,8 +1368,8 @@ DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
 /* What every rank reads in whole runs: collectives that each sample or batch needs are safe so far.
  * After that some ranks have a shorter batch or none: the hang of a last, partial batch. O(1). */
 DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
-/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there; -1
- * past its last. O(1). */
+/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there;
+ * -1 past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
 /* Positions consumed when each rank has read k samples, k a multiple of run (or all it has): what a
  * checkpoint must remember. At most count. -1 for another k. O(1). */
@@ -1408,13 +1411,28 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 #define DPARI_APART static
 #endif
 
+/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. */
+#if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
+#define DPARI_COLD __attribute__((cold))
+#else
+#define DPARI_COLD
+#endif
+
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
+#if defined(__SIZEOF_INT128__) /* where the processor says it; elsewhere it would be a call */
+    int64_t p;
+    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
+        return 0;
+    }
+    *product = p;
+#else
     if (a < 0 || b < 0 || (b > 0 && a > INT64_MAX / b)) {
         return 0;
     }
     *product = a * b;
+#endif
     return 1;
 }
 
@@ -1613,8 +1631,8 @@ DPARI_FN dpar_status dpari_say_word(dpar_status status, dpar_why *why, const cha
     return status;
 }
 
-DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                               int64_t b, int64_t c, int64_t d)
+DPARI_UNUSED DPARI_APART dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
 }
@@ -1790,8 +1808,8 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 
 /* ==== index/inner.h ==== */
 
-/* inner - private: what the modules of index, and the rooms above, use of one another beyond what is
- * public. */
+/* inner - private: what the modules of index, and the rooms above, use of one another beyond what
+ * is public. */
 
 /* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
  * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
@@ -1812,8 +1830,8 @@ DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
 /* The first index and one past the last of a dim that the ranks at coord[] own, with what others
  * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
  * shard the dim do not matter. O(axes). */
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                                int64_t *hi);
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi);
 /* How many ranks hold each element: the product of the axes that do not shard. */
 DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
 
@@ -1952,7 +1970,7 @@ DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
 /* ==== base/base.c ==== */
 
-DPAR_API const char *dpar_status_text(dpar_status status)
+DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 {
     switch (status) {
 #define DPARI_STATUS_CASE(name, value, text)                                                       \
@@ -2155,8 +2173,7 @@ typedef struct dpari_text_decimal {
 
 static uint32_t dpari_text_ten(int32_t power)
 {
-    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
-                                    100000, 1000000, 10000000, 100000000};
+    static const uint32_t ten[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     return ten[power];
 }
 
@@ -2300,7 +2317,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPAR_API DPARI_COLD void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -2354,7 +2371,7 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     }
 }
 
-DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
+DPAR_API DPARI_COLD void dpar_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -2391,7 +2408,7 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
     dpar_text_int(t, first);
 }
 
-DPAR_API void dpar_text_column(dpar_text *t, size_t column)
+DPAR_API DPARI_COLD void dpar_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
         dpar_text_char(t, ' ');
@@ -2524,7 +2541,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
+DPAR_API DPARI_COLD size_t dpar_text_read(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;
@@ -2546,33 +2563,6 @@ DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
 
 /* ==== index/mesh.c ==== */
 
-/* The one size that is -1 becomes what `ranks` leaves. */
-static dpar_status dpari_mesh_infer(dpar_mesh *m, int32_t unknown, int32_t ranks, dpar_why *why)
-{
-    int64_t rest = 1;
-    int32_t i;
-    for (i = 0; i < m->axes; i++) {
-        if (i != unknown && (!dpari_mul(rest, m->axis[i].size, &rest) || rest > INT32_MAX)) {
-            return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0,
-                             0);
-        }
-    }
-    if (unknown < 0) {
-        m->size = (int32_t)rest;
-    } else if (ranks % rest != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", rest, ranks,
-                         0, 0);
-    } else {
-        m->axis[unknown].size = (int32_t)(ranks / rest);
-        m->size = ranks;
-    }
-    if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
-                         0, 0);
-    }
-    return DPAR_OK;
-}
-
 static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 {
     int32_t i, stride = 1;
@@ -2590,19 +2580,17 @@ static dpar_status dpari_mesh_full(dpar_why *why)
 
 static int dpari_mesh_between(char c)
 {
-    return c == ' ' || c == ',' || c == '-';
+    return c == ' ' || (c | 1) == '-'; /* a comma or a dash */
 }
 
 /* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
 static size_t dpari_mesh_word(const char **at)
 {
-    const char *s = *at;
     size_t n = 0;
-    while (dpari_mesh_between(*s)) {
-        s++;
+    while (dpari_mesh_between(**at)) {
+        ++*at;
     }
-    *at = s;
-    while (s[n] != 0 && !dpari_mesh_between(s[n]) && n < 32) {
+    while ((*at)[n] != 0 && !dpari_mesh_between((*at)[n]) && n < 32) {
         n++;
     }
     return n;
@@ -2628,7 +2616,7 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, si
     return DPAR_OK;
 }
 
-/* A mesh while its axes are listed. */
+/* A mesh while its axes are listed: its size is the product of the sizes that are known. */
 typedef struct dpari_mesh_list {
     dpar_mesh mesh;
     int32_t ranks, unknown; /* the axis whose size is -1, or -1 */
@@ -2637,6 +2625,7 @@ typedef struct dpari_mesh_list {
 static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 {
     dpari_zero(l, sizeof(*l));
+    l->mesh.size = 1;
     l->ranks = ranks;
     l->unknown = -1;
 }
@@ -2645,16 +2634,24 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
                                      dpar_why *why)
 {
     dpar_mesh *m = &l->mesh;
+    int64_t product = m->size;
     if (m->axes == DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
-    if (size < 1 && (size != -1 || l->unknown >= 0 || l->ranks == 0)) {
+    if (size == -1 && l->unknown < 0 && l->ranks != 0) {
+        l->unknown = m->axes;
+    } else if (size < 1) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "axis '@' has size #: sizes are at least 1, and one may be -1 where "
                               "the number of ranks is given",
                               name, n, size, 0, 0, 0);
+    } else {
+        product *= size;
     }
-    l->unknown = size == -1 ? m->axes : l->unknown;
+    if (product > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0, 0);
+    }
+    m->size = (int32_t)product;
     m->axis[m->axes].size = size;
     return dpari_mesh_name(m, m->axes++, name, n, why);
 }
@@ -2662,21 +2659,32 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
 static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
                                      dpar_why *why)
 {
-    dpar_status st;
-    if (l->ranks < 0) {
+    dpar_mesh *m = &l->mesh;
+    const int32_t ranks = l->ranks;
+    if (ranks < 0) {
         return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
-                         l->ranks, 0, 0, 0);
+                         ranks, 0, 0, 0);
     }
-    st = dpari_mesh_infer(&l->mesh, l->unknown, l->ranks, why);
-    if (st == DPAR_OK) {
-        dpari_mesh_strides(&l->mesh, order);
-        *mesh = l->mesh;
+    if (l->unknown >= 0) {
+        if (ranks % m->size != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", m->size,
+                             ranks, 0, 0);
+        }
+        m->axis[l->unknown].size = ranks / m->size;
+        m->size = ranks;
     }
-    return st;
+    if (ranks > 0 && m->size != ranks) {
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
+                         0, 0);
+    }
+    dpari_mesh_strides(m, order);
+    *mesh = *m;
+    return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
-                                    int32_t order, int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names,
+                                               const int32_t *sizes, int32_t order, int32_t ranks,
+                                               dpar_why *why)
 {
     dpari_mesh_list l;
     dpar_status st = DPAR_OK;
@@ -2801,7 +2809,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh)
+DPARI_DOOR DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -2933,8 +2941,8 @@ static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
     m->offset = offset;
 }
 
-DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                     int32_t rank, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
+                                                uint32_t which, int32_t rank, dpar_why *why)
 {
     int32_t coord[DPAR_MAX_AXES], i;
     dpar_mesh m;
@@ -3151,8 +3159,8 @@ DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inne
  * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
  * they take coordinate k. */
 DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
-                                                const dpar_mesh *inner, int32_t axis,
-                                                int64_t *reach, dpar_why *why)
+                                                             const dpar_mesh *inner, int32_t axis,
+                                                             int64_t *reach, dpar_why *why)
 {
     const dpar_axis *a = &inner->axis[axis];
     int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
@@ -3282,8 +3290,9 @@ static int32_t dpari_mesh_named(const char *names, const char *word, size_t leng
     return -1;
 }
 
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
-                                       const int32_t *sizes, int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order,
+                                                  const char *names, const int32_t *sizes,
+                                                  int32_t ranks, dpar_why *why)
 {
     const char *word;
     uint32_t used = 0;
@@ -3344,8 +3353,9 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
-                                    const int32_t *sizes, int32_t order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh,
+                                               const char *names, const int32_t *sizes,
+                                               int32_t order, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;
@@ -3570,7 +3580,8 @@ static void dpari_dims_search(dpari_dims *s, int32_t n)
     }
 }
 
-DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts,
+                                               dpar_why *why)
 {
     dpari_dims s;
     dpar_status st;
@@ -3986,8 +3997,8 @@ DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts
 
 /* ---- Cartesian topology ---- */
 
-DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
-                                    uint32_t periodic, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
+                                               uint32_t periodic, dpar_why *why)
 {
     dpar_cart c;
     int64_t size = 1;
@@ -4277,8 +4288,8 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     return st;
 }
 
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid,
+                                                int32_t kind, int32_t per_node, dpar_why *why)
 {
     dpar_status st;
     if (kind == DPAR_PLACE_BRICKS) {
@@ -4612,8 +4623,9 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid,
+                                                int32_t per_node, const dpar_stencil *stencil,
+                                                dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
@@ -4765,7 +4777,7 @@ static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *pr
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
 {
     dpar_torus t = *torus;
     int64_t chips, ranks;
@@ -4802,8 +4814,8 @@ DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_wh
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                                    int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -4828,8 +4840,8 @@ DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t 
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                        int32_t *logical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
+                                                   int32_t *logical)
 {
     int32_t rest[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -5013,8 +5025,8 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+                                                  dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
     int32_t p;
@@ -5045,8 +5057,9 @@ static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
     return a / c * b + a % c * b / c;
 }
 
-DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
-                                        const int64_t *weights, int64_t atom, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
+                                                   const int64_t *weights, int64_t atom,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int64_t all = 0, before = 0, atoms;
@@ -5130,8 +5143,9 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
-                                        int32_t parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
+                                                   const int64_t *cost, int32_t parts,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;
@@ -5643,9 +5657,9 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
-                                      const int64_t *extent, const dpar_placement *placement,
-                                      dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh,
+                                                 int32_t dims, const int64_t *extent,
+                                                 const dpar_placement *placement, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int8_t order[DPAR_MAX_AXES] = {0};
@@ -5766,8 +5780,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                                int64_t *hi)
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -5889,7 +5903,7 @@ static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
     return most;
 }
 
-DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
+DPAR_API DPARI_COLD void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
 {
     int32_t d, k, first, grows;
     for (d = 0; d < l->dims; d++) {
@@ -6089,8 +6103,8 @@ static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
 /* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
  * So, from the last axis to the first, each goes to the place in the order where the ones before it
  * make that product. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                                     dpar_why *why)
 {
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {
@@ -6815,8 +6829,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
-                                             dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
+                                                        const dpar_layout *to, dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -7673,8 +7687,9 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
     dpari_layout_cut_in(out, order);
 }
 
-DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
-                                               dpar_layout *middle)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *from,
+                                                          const dpar_layout *to,
+                                                          dpar_layout *middle)
 {
     uint32_t reduces = 0;
     int32_t i;
@@ -7693,7 +7708,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
     return DPAR_MORE;
 }
 
-DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
     if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
@@ -7757,9 +7772,8 @@ DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpa
         return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
     }
     st = dpari_redistribute_kept(from, to, scratch, why);
-    return st == DPAR_OK
-               ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
-               : st;
+    return st == DPAR_OK ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
+                         : st;
 }
 
 /* ==== index/exchange.c ==== */
@@ -7824,8 +7838,8 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds,
+                                                     int32_t *round, dpar_why *why)
 {
     int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
     int32_t needed = 0;
@@ -7899,7 +7913,7 @@ DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int3
 /* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
  * or n is a power of two. */
 DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                    int32_t round)
+                                     int32_t round)
 {
     if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
         return -1;
@@ -8127,8 +8141,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                    int32_t n, int32_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
+                                               const dpar_box *box, int32_t n, int32_t *order,
+                                               dpar_why *why)
 {
     dpar_box whole, both;
     int64_t left;
@@ -8185,7 +8200,7 @@ DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const d
 
 /* ==== index/route.c ==== */
 
-DPAR_API const char *dpar_redistribute_step_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_redistribute_step_name(int32_t kind)
 {
     switch (kind) {
     case DPAR_STEP_SLICE: return "slice";
@@ -8579,8 +8594,8 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
-                                            int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                                       int32_t room, int32_t *count, dpar_why *why)
 {
     dpar_route_node *nodes = q->nodes;
     dpari_route r;
@@ -8619,17 +8634,18 @@ DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
         steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held = dpari_route_sum(
-            steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held =
+            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
-                                            const dpar_layout *goal, dpar_layout *after,
-                                            dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
+                                                       const dpar_route_step *step,
+                                                       const dpar_layout *goal, dpar_layout *after,
+                                                       dpar_why *why)
 {
     dpar_placement *p;
     int8_t order[DPAR_MAX_AXES];
@@ -8705,8 +8721,9 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
-                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
+                                                 const int64_t *numel, int64_t align, int32_t ranks,
+                                                 int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -8812,9 +8829,9 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
-                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+                                                  dpar_bucket *bucket, int32_t room,
+                                                  int32_t *buckets, dpar_why *why)
 {
     int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
     int32_t n = 0;
@@ -8915,8 +8932,8 @@ static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
+                                                int32_t ranks, int32_t rule, dpar_why *why)
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
@@ -9017,10 +9034,11 @@ DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, i
     return 1;
 }
 
-DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                           int32_t rank, int64_t width, int64_t *send,
-                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                           dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
+                                                      const dpar_split *heads, int32_t rank,
+                                                      int64_t width, int64_t *send,
+                                                      int64_t *send_at, int64_t *receive,
+                                                      int64_t *receive_at, dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
@@ -9059,8 +9077,8 @@ DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_sp
 /* ---- vocabulary --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
-                                     int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added,
+                                                int64_t multiple, int32_t ranks, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
@@ -9168,8 +9186,9 @@ static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int6
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
-                                       int32_t *lo, int32_t *hi, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage,
+                                                  int32_t chunk, int32_t *lo, int32_t *hi,
+                                                  dpar_why *why)
 {
     int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
     int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
@@ -9214,8 +9233,8 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
-                                      int32_t ranks, int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_CHUNK && rule != DPAR_EVEN && rule != DPAR_ZIGZAG &&
@@ -9541,8 +9560,8 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs,
+                                                    int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(v), m;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -9578,8 +9597,8 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                         dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
+                                                    int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -10032,7 +10051,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -10156,8 +10175,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                           &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1],
+                           &y[0], &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
@@ -10393,7 +10412,7 @@ static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
                                                                                       : a + more;
 }
 
-DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
     int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
@@ -10756,8 +10775,8 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
-                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p,
+                                               int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
@@ -10795,7 +10814,7 @@ DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, in
 static void dpari_permutation_set(dpar_sampler *s);
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
 
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {

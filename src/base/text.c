@@ -64,8 +64,7 @@ typedef struct dpari_text_decimal {
 
 static uint32_t dpari_text_ten(int32_t power)
 {
-    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
-                                    100000, 1000000, 10000000, 100000000};
+    static const uint32_t ten[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     return ten[power];
 }
 
@@ -209,7 +208,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPAR_API DPARI_COLD void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -263,7 +262,7 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     }
 }
 
-DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
+DPAR_API DPARI_COLD void dpar_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -300,7 +299,7 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
     dpar_text_int(t, first);
 }
 
-DPAR_API void dpar_text_column(dpar_text *t, size_t column)
+DPAR_API DPARI_COLD void dpar_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
         dpar_text_char(t, ' ');
@@ -433,7 +432,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
+DPAR_API DPARI_COLD size_t dpar_text_read(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;

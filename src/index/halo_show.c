@@ -344,8 +344,8 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
-                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p,
+                                               int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* inner - private: what the modules of index, and the rooms above, use of one another beyond what is
- * public. */
+/* inner - private: what the modules of index, and the rooms above, use of one another beyond what
+ * is public. */
 #ifndef DPARI_INDEX_INNER_H
 #define DPARI_INDEX_INNER_H
 
@@ -31,8 +31,8 @@ DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
 /* The first index and one past the last of a dim that the ranks at coord[] own, with what others
  * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
  * shard the dim do not matter. O(axes). */
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                                int64_t *hi);
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi);
 /* How many ranks hold each element: the product of the axes that do not shard. */
 DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
 

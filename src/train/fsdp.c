@@ -1276,9 +1276,9 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
     st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
-    st = st == DPAR_OK ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
-                                              DPAR_PRIMARY)
-                       : st;
+    st = st == DPAR_OK
+             ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES, DPAR_PRIMARY)
+             : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
     while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {

@@ -781,8 +781,8 @@ static int boxes(work *w, dpar_spatial *s)
     if (w->t->accumulate) {
         s->in_box = more;
     }
-    return more.dims > 0 && !(box_contains(&more, &box) && more.hi[0] == box.hi[0] &&
-                              more.lo[0] == box.lo[0] - 1);
+    return more.dims > 0 &&
+           !(box_contains(&more, &box) && more.hi[0] == box.hi[0] && more.lo[0] == box.lo[0] - 1);
 }
 
 static int same_box(const dpar_box *a, const dpar_box *b)
@@ -798,8 +798,7 @@ static int boxes_planned(const work *w, const dpar_spatial_plan *p)
     (void)dpar_spatial_box(&p->layer, w->c->rank, &in);
     (void)dpar_spatial_computed(&p->layer, w->c->rank, &out);
     return !same_box(&out, &p->out_own) ||
-           !(p->layer.in_box.dims > 0 ? box_contains(&p->in_box, &in)
-                                      : same_box(&in, &p->in_box));
+           !(p->layer.in_box.dims > 0 ? box_contains(&p->in_box, &in) : same_box(&in, &p->in_box));
 }
 
 /* ---- neighbourhoods -------------------------------------------------------------------------- */
