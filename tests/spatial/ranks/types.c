@@ -73,12 +73,11 @@ static void operations(dpar_comm *c)
 /* Rows of 8, cut. */
 static void rows(dpar_comm *c, dpar_layout *l)
 {
-    static const char *const names[1] = {"rows"};
     const int64_t cells[2] = {24, 8};
     const dpar_placement cut[1] = {dpar_shard(0)};
     dpar_mesh mesh;
-    CHECK_INT(dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(l, &mesh, 2, cells, cut, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(l, &mesh, 2, cells, cut, NULL), DPAR_OK);
 }
 
 static void moves(dpar_comm *c, int last)
@@ -201,9 +200,9 @@ static void stages(dpar_comm *c, int last, void *memory)
     order.rule = DPAR_GPIPE;
     order.ranks = c->size;
     order.micros = 2;
-    bytes = dpar_order_bytes(&order, &why);
+    bytes = dpar_schedule_generate_bytes(&order, &why);
     list = zeroed(bytes);
-    CHECK_INT(dpar_order_make(&s, &order, list, bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_generate(&s, &order, list, bytes, &why), DPAR_OK);
     o.schedule = &s;
     o.count = 1;
     o.forward = o.backward = nothing;
@@ -245,7 +244,7 @@ static void layers(dpar_comm *c, int last, void *memory)
     g.choices = 1;
     LEFT_OUT(dpar_gate_forward(&g, 1, from, chosen, to, scratch, &why), 1);
     memset(&e, 0, sizeof e);
-    CHECK_INT(dpar_split_init(&e.experts, DPAR_EVEN, 16, c->size, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&e.experts, DPAR_EVEN, 16, c->size, 0, NULL), DPAR_OK);
     e.choices = 1;
     e.tokens = e.width = 2;
     LEFT_OUT(dpar_experts_bytes(c, &e, &bytes, &each, &why), 1);
@@ -263,8 +262,8 @@ static void layers(dpar_comm *c, int last, void *memory)
     a.type = last ? DPAR_NO_TYPE : DPAR_F32;
     LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
     memset(&u, 0, sizeof u);
-    CHECK_INT(dpar_split_init(&u.tokens, DPAR_EVEN, 16, c->size, 1, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_heads_init(&u.heads, 8, 8, c->size, DPAR_EVEN, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&u.tokens, DPAR_EVEN, 16, c->size, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&u.heads, 8, 8, c->size, DPAR_EVEN, NULL), DPAR_OK);
     u.width = 1;
     LEFT_OUT(dpar_ulysses_bytes(c, &u, &bytes, &why), 1);
     LEFT_OUT(dpar_ulysses_init(memory, ROOM, c, &u, &ulysses, &why), 1);
