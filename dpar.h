@@ -1,45 +1,60 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar.h - who owns what: ranks with named axes, arrays that lie on them, and what must be sent where.
+/* dpar.h - who owns what: ranks with named axes, arrays that lie on them, what must be sent where.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * This header is the door of the family. It needs nothing: no library, no memory, no operating
- * system. A rank of a million computes its own part in O(axes).
+ * This header is the door of the family. It needs no library, no memory and no operating system. A rank of a
+ * million finds its own part in O(axes), without a table.
  *
- *     #include "dpar.h"                   in as many files as you like
- *     cc -DDPAR_IMPLEMENTATION ...        in one of them (or #define it before the include)
+ *     #include "dpar.h"                     in as many files as you like
+ *     cc -DDPAR_IMPLEMENTATION -I. ...      one file: the code; or #define it there before the include
  *
- *     const char *names[] = {"dp", "tp"};  int32_t sizes[] = {4, 2};
- *     dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, 0, &why);     8 ranks, two axes
- *     dpar_layout_init(&layout, &mesh, 2, shape, placements, NULL, &why);     an array on them
- *     dpar_layout_box(&layout, rank, &box);                                   rank's own part
+ *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
+ *     dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why);              a matrix on them
+ *     dpar_layout_local(&layout, rank, shape, offset);                      the part of one rank
  *
- * The family. Each header includes what it stands on; a program includes the one that it needs.
+ * The family. A program includes the header that it needs and gets what that one stands on.
  *
- *     dpar_schedule.h   in which order: pipeline schedules, made, proved, timed, drawn
- *                         dpar_schedule_make(&schedule, "zbv", ...)
- *     dpar_cost.h       what it costs: memory, traffic, time; a plan for a model on a cluster
- *                         dpar_plan(...)
- *     dpar_comm.h       ranks that talk: launch, collectives, messages, moves (POSIX)
- *                         dpar_init(&comm, NULL, &why); dpar_all_reduce(comm, ...)
- *     dpar_halo.h       grids: halo exchange and its adjoint
- *                         dpar_halo_exchange_begin(x); dpar_halo_exchange_end(x);
- *     dpar_train.h      training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline, optimizer
- *                         dpar_ddp_begin(ddp); dpar_ddp_end(ddp);
- *     dpar_spatial.h    networks on grids: convolution, pooling, norms, window attention
- *     dpar_debug.h      looking for faults: doctor, comparing and poisoning halos
- *     dpar_mpi.h        communicators over MPI
- *     dpar_nccl.h       communicators over NCCL
- *     dpar_cuda.h       kernels for memory of a GPU
+ *     dpar_schedule.h   In which order do pipeline stages work? 18 published orders, made, proved, timed, drawn.
+ *                           dpar_order_find(&order, "zbv", &why);
+ *                           dpar_schedule_generate(&schedule, &order, memory, bytes, &why);
+ *                           dpar_schedule_simulate(&schedule, &how, &timing, work, work_bytes, &why);
+ *     dpar_cost.h       What does a run cost? Memory and time of a model on a machine; the best way to spread it.
+ *                           dpar_model_find(&model, "llama-3-8b", &why);
+ *                           dpar_workload_init(&work, &model, 0, &why);
+ *                           dpar_plan_price(&job, &strategy, 0, &plan, NULL, &why);
+ *     dpar_comm.h       Ranks that talk: started here or found, over shared memory (POSIX).
+ *                           dpar_init(&world, NULL, &why);
+ *                           dpar_all_reduce(world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+ *                           dpar_comm_close(world);
+ *     dpar_halo.h       Grids: halo exchange of any number of fields, and its adjoint.
+ *                           dpar_halo_exchange_init(memory, bytes, world, &options, &x, &why);
+ *                           dpar_halo_exchange_begin(x);
+ *                           dpar_halo_exchange_end(x);
+ *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
+ *                           dpar_ddp_begin(ddp, 1);
+ *                           dpar_ddp_ready(ddp, i);
+ *                           dpar_ddp_finish(ddp);
+ *     dpar_spatial.h    Networks on grids: convolution, pooling, norms, window attention over blocks.
+ *                           dpar_spatial_init(memory, bytes, world, &layer, &plan, &why);
+ *                           dpar_spatial_forward(plan, &call);
+ *                           dpar_spatial_backward(plan, &call);
+ *     dpar_debug.h      Looking for faults: what this machine allows, and whether an exchange was right.
+ *                           faults = dpar_doctor(world, &text);
+ *                           dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);
+ *                           dpar_halo_exchange_report(x, &text);
+ *     dpar_mpi.h        dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why): the same calls over MPI.
+ *     dpar_nccl.h       dpar_nccl_make(host, NULL, &world, &why): the same calls over NCCL.
+ *     dpar_cuda.h       dpar_cuda_open(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU.
  *
  * Define before the include:
- *     DPAR_IMPLEMENTATION          in one file: the code of all headers of dpar that it includes
- *     DPAR_INDEX_IMPLEMENTATION    the code of dpar.h alone (DPAR_HALO_IMPLEMENTATION: of dpar_halo.h, ...)
- *     DPAR_STATIC                  everywhere alike: all of it private to the including file; the
- *                                  compiler drops what is not called
- *     DPAR_API                     your own linkage (dllexport, ...)
+ *     DPAR_IMPLEMENTATION         in one file: the code of all headers of dpar that it includes
+ *     DPAR_INDEX_IMPLEMENTATION   the code of dpar.h alone (DPAR_HALO_IMPLEMENTATION: of dpar_halo.h, and so on)
+ *     DPAR_STATIC                 in each file alike: all of it private to the file, and the compiler keeps only
+ *                                 what the file calls. The quickest way to compile a program of one file
+ *     DPAR_API                    your own linkage (dllexport, ...)
  *
- * Conventions: functions return a dpar_status: 0 is fine, negative an error. Functions that judge
- * what a user wrote take a nullable `dpar_why *` last and put one sentence there. Outputs are
+ * Conventions: a function returns a dpar_status: 0 is fine, negative an error. A function that judges what
+ * a user wrote takes a nullable `dpar_why *` last and writes one sentence there. Outputs are
  * written only on success. C99, C++11 and later, MSVC 2015 and later. */
 
 #ifndef DPAR_H

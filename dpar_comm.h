@@ -1,6 +1,30 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_comm.h - ranks that talk
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_comm.h - ranks that talk: started here or found, collectives, messages, moves of arrays.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * The engine in this header is shared memory: processes or threads of one machine, POSIX. dpar_mpi.h and
+ * dpar_nccl.h give the same calls over MPI and NCCL. A rank that dies or does not come ends the others' waits with a
+ * sentence that names it.
+ *
+ *     #include "dpar_comm.h"
+ *     #include <stdio.h>
+ *     static int each(dpar_comm *world, void *unused)
+ *     {
+ *         float mine = (float)world->rank, sum = 0;
+ *         (void)unused;
+ *         if (dpar_all_reduce(world, &mine, &sum, 1, DPAR_F32, DPAR_SUM, NULL) < 0) {
+ *             puts(world->why.text);
+ *             return 1;
+ *         }
+ *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size, (double)sum);
+ *         return 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(4, each, NULL) < 0;
+ *     }
+ *
+ * dpar_init in place of dpar_launch finds the ranks that mpiexec, srun, torchrun and others started on one node. */
 
 #ifdef __has_include
 #if !__has_include("dpar.h")

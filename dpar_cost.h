@@ -1,6 +1,37 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_cost.h - what it costs
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_cost.h - what a run costs: memory, traffic and time of a model or a grid on a machine; the best plan.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Bandwidths are bytes/s in one direction, times seconds, 1 GB = 1e9 bytes. Nothing is allocated.
+ * docs/accuracy.md compares the predictions with published measurements, row by row.
+ *
+ *     #include "dpar_cost.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static dpar_workload work;
+ *         dpar_model model;
+ *         dpar_cluster cluster;
+ *         dpar_job job;
+ *         dpar_strategy s;
+ *         dpar_plan plan;
+ *         dpar_why why = {"a plan"};
+ *         dpar_strategy_init(&s);
+ *         s.dp = 8;
+ *         s.zero = 3;
+ *         job.work = &work;
+ *         job.cluster = &cluster;
+ *         if (dpar_model_find(&model, "llama-3-8b", &why) < 0 ||
+ *             dpar_workload_init(&work, &model, 0, &why) < 0 ||
+ *             dpar_cluster_find(&cluster, "dgx-h100", &why) < 0 ||
+ *             dpar_recipe_find(&job.recipe, "bf16", &why) < 0 ||
+ *             dpar_plan_price(&job, &s, 0, &plan, NULL, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         printf("%.1f GB, %.3f s a step\n", plan.memory.total * 1e-9, plan.step.total);
+ *         return 0;
+ *     } */
 
 #ifdef __has_include
 #if !__has_include("dpar_schedule.h")

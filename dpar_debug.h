@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_debug.h - looking for faults
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_debug.h - looking for faults: what this machine allows, and whether a halo exchange was right.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Nothing here is needed by a code that works.
+ *
+ *     #include "dpar_debug.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static char text[20000];
+ *         dpar_text t;
+ *         dpar_text_init(&t, text, sizeof text);
+ *         dpar_doctor(NULL, &t);                          how many things are wrong
+ *         return puts(text) < 0;
+ *     } */
 
 #ifdef __has_include
 #if !__has_include("dpar_halo.h")

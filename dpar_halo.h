@@ -1,6 +1,57 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_halo.h - grids
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_halo.h - grids: halos of any number of fields, exchanged in one message a peer; and the adjoint.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * What a halo is (widths, periods, stencils, folds, poles, cubed spheres) is said with dpar_halo of dpar.h. Here it moves: planned
+ * once, run as often as you like, in your memory, on any communicator.
+ *
+ *     #include "dpar_halo.h"
+ *     #include <stdio.h>
+ *     enum { NY = 60, NX = 100 };
+ *     static double u[(NY + 2) * (NX + 2)];
+ *     static int each(dpar_comm *world, void *unused)
+ *     {
+ *         const int32_t parts[2] = {2, 2};
+ *         const int64_t cells[2] = {NY, NX};
+ *         dpar_placement cut[2];
+ *         dpar_mesh mesh;
+ *         dpar_halo halo = {0};
+ *         dpar_halo_field field = {0};
+ *         dpar_halo_options options = {0};
+ *         dpar_halo_exchange *x;
+ *         dpar_why why = {"no memory"};
+ *         void *memory;
+ *         int64_t bytes, i;
+ *         cut[0] = dpar_shard(0);
+ *         cut[1] = dpar_shard(1);
+ *         halo.low[0] = halo.high[0] = halo.low[1] = halo.high[1] = 1;
+ *         halo.periodic = 2;                              bit 1: the second dim is a ring
+ *         field.halo = &halo;
+ *         field.type = DPAR_F64;
+ *         field.data = u;                                 own cells and halo, in C order
+ *         options.field = &field;
+ *         options.fields = 1;
+ *         if (dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, world->size, &why) < 0 ||
+ *             dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, &why) < 0 ||
+ *             dpar_halo_exchange_bytes(world, &options, &bytes, &why) < 0 ||
+ *             dpar_comm_alloc(world, bytes, &memory) < 0 ||
+ *             dpar_halo_exchange_init(memory, bytes, world, &options, &x, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         for (i = 0; i < (int64_t)(sizeof u / sizeof u[0]); i++) {
+ *             u[i] = world->rank;
+ *         }
+ *         for (i = 0; i < 10; i++) {
+ *             dpar_halo_exchange_begin(x);                compute what reads no halo (dpar_halo_core)
+ *             dpar_halo_exchange_end(x);                  then the rest (dpar_halo_boundary)
+ *         }
+ *         return dpar_halo_exchange_close(x) < 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(4, each, NULL) < 0;
+ *     } */
 
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")

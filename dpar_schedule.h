@@ -1,6 +1,43 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_schedule.h - in which order: pipeline schedules
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_schedule.h - in which order the stages of a pipeline work: schedules made, proved, timed, drawn.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Integers only. All memory is the caller's. A schedule that dpar_schedule_check takes cannot get stuck.
+ *
+ *     #include "dpar_schedule.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         static int64_t memory[4096], work[4096], start[512], end[512];
+ *         static char text[4096];
+ *         dpar_order order = {0};
+ *         dpar_times times = {0};
+ *         dpar_simulation how = {0};
+ *         dpar_schedule s;
+ *         dpar_timing timing;
+ *         dpar_gantt picture = {0};
+ *         dpar_text t;
+ *         order.rule = DPAR_ZBV;
+ *         order.ranks = 4;
+ *         order.micros = 8;
+ *         times.forward.all = times.input.all = times.weight.all = 1;
+ *         how.times = &times;
+ *         how.start = start;
+ *         how.end = end;
+ *         if (dpar_schedule_generate(&s, &order, memory, sizeof memory, NULL) < 0 ||
+ *             dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, NULL) < 0) {
+ *             return 1;
+ *         }
+ *         picture.schedule = &s;
+ *         picture.start = start;
+ *         picture.end = end;
+ *         picture.unit = 1;
+ *         picture.title = "ZBV";
+ *         picture.width = 120;
+ *         dpar_text_init(&t, text, sizeof text);
+ *         dpar_schedule_draw(&t, &picture, DPAR_GANTT_TEXT, NULL);
+ *         return puts(text) < 0;
+ *     } */
 
 #ifdef __has_include
 #if !__has_include("dpar.h")

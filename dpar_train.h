@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_train.h - training
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there. */
+/* dpar_train.h - training: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Each strategy is usable alone and composes with the others on one mesh. Models, kernels and memory are yours; dpar
+ * says what to send when and does it. In memory of a device (comm->mem) the same calls work there.
+ *
+ * Gradients of a model that every rank has whole become their average while backward goes on:
+ *
+ *     dpar_ddp_init(memory, bytes, world, n, numel, &options, &ddp, &why);    options.type = DPAR_F32
+ *     each step:
+ *         dpar_ddp_zero(ddp);
+ *         dpar_ddp_begin(ddp, 1);
+ *         backward, from the last layer on: dpar_ddp_gradient(ddp, i)[...] += ...; dpar_ddp_ready(ddp, i);
+ *         dpar_ddp_finish(ddp);
+ *         update the weights
+ *
+ * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, expert and pipeline follow,
+ * each with its own program first. apps/train_gpt.c uses all of them. */
 
 #ifdef __has_include
 #if !__has_include("dpar_schedule.h")
