@@ -105,6 +105,7 @@ DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *optio
 #include <string.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
+#include <unistd.h>
 #define DPARI_MPI_YIELD() ((void)sched_yield())
 #else
 #define DPARI_MPI_YIELD() ((void)0)

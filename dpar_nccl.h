@@ -69,7 +69,7 @@
 #ifndef DPAR_NCCL_H
 #define DPAR_NCCL_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #include <nccl.h>
 
 /* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
@@ -171,11 +171,22 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #if !defined(DPAR_NCCL_LINK)
 #include <dlfcn.h>
 #endif

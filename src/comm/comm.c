@@ -62,8 +62,20 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root)
+                                     int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
@@ -87,18 +99,18 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
-static int dpari_kind_reduces(int32_t kind)
+DPARI_DOOR int dpari_kind_reduces(int32_t kind)
 {
     return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
 }
 
-static int dpari_kind_rooted(int32_t kind)
+DPARI_DOOR int dpari_kind_rooted(int32_t kind)
 {
     return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
            kind == DPAR_SCATTER;
 }
 
-static int dpari_kind_sends(int32_t kind)
+DPARI_DOOR int dpari_kind_sends(int32_t kind)
 {
     return kind == DPAR_SEND || kind == DPAR_RECV;
 }
@@ -116,7 +128,7 @@ static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
            (call->kind == DPAR_GATHER && call->root == c->rank);
 }
 
-static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
         return call->root == c->rank;
@@ -124,7 +136,7 @@ static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
 }
 
-static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
         return call->root == c->rank;
@@ -554,7 +566,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 }
 
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work)
+                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);

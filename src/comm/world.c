@@ -765,18 +765,6 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-static const char *dpari_op_name(int32_t op)
-{
-    switch (op) {
-    case DPAR_SUM: return "sum";
-    case DPAR_AVG: return "avg";
-    case DPAR_PRODUCT: return "product";
-    case DPAR_MAX: return "max";
-    case DPAR_MIN: return "min";
-    default: return "copy";
-    }
-}
-
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
