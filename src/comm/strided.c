@@ -68,9 +68,11 @@ enum {
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
 #define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
 #define DPARI_STRIDE_INLINE static
+#define DPARI_STRIDE_ALIGNED
 #endif
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
@@ -522,7 +524,7 @@ static int dpari_stride_zeroes(int32_t loop)
 }
 
 /* k->zeroes only where the loop can do it. */
-static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
@@ -1306,7 +1308,7 @@ DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_strid
 
 /* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
  * y overlap, in a block narrower than its two halos. */
-static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
     const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
@@ -1350,7 +1352,7 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 }
 
 /* Of the loops that dpari_stride_pairs allows. */
-static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
     const dpari_stride_pair r = *k; /* read here, not by each loop */
     if (k->round) {
