@@ -10271,7 +10271,7 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
 DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
                                 int64_t *core)
 {
-    int64_t own[2], n = h->grid.extent[d];
+    int64_t own[2] = {0, 0}, n = h->grid.extent[d];
     int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (h->window[d].kernel == 0) {
         if (has) {

@@ -622,15 +622,24 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
+/* Does an operation of this kind combine elements, has it a root, is it a message? */
+DPARI_DOOR int dpari_kind_reduces(int32_t kind);
+DPARI_DOOR int dpari_kind_rooted(int32_t kind);
+DPARI_DOOR int dpari_kind_sends(int32_t kind);
+/* Has this rank something in call->in, in call->out? */
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+/* "sum", "avg", ... */
+DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root);
+                                     int64_t count, int32_t root);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work);
+                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- operations that post their messages bit by bit ----
  *
@@ -3683,6 +3692,7 @@ enum {
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
+#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
@@ -3705,9 +3715,11 @@ enum {
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
 #define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
 #define DPARI_STRIDE_INLINE static
+#define DPARI_STRIDE_ALIGNED
 #endif
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
@@ -4057,14 +4069,17 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
     }
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *k, int32_t loop, int zero)
+/* r is what all loops read of k at once. */
+DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
+                                              const dpari_stride_pair *k, int32_t loop, int zero)
 {
-    const int apart = dpari_stride_sums(loop);
-    const int64_t n = k->a.n, to_step = k->a.to_step, from_step = k->a.from_step;
-    const int64_t zero_step = k->a.zero_step, last = k->a.run - dpari_stride_width(loop);
-    const int64_t to_b = k->to_b, from_b = k->from_b, zero_b = k->zero_b, next = k->next;
-    unsigned char *to = k->a.to, *z_row = k->a.zero;
-    const unsigned char *from = k->a.from;
+    const int apart = zero && dpari_stride_sums(loop);
+    const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
+    const int64_t to_b = r->to_b, from_b = r->from_b;
+    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const unsigned char *from = r->a.from;
     int64_t row, i;
     for (row = k->a.rows; row > 0; row--) {
         const int64_t soon = row > 1 ? k->soon : k->least;
@@ -4081,7 +4096,7 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *k, int32_
                              zero);
             t += to_step;
             f += from_step;
-            z += apart ? zero_step : 0;
+            z += zero_step;
         }
         to += k->a.to_row;
         from += k->a.from_row;
@@ -4156,7 +4171,7 @@ static int dpari_stride_zeroes(int32_t loop)
 }
 
 /* k->zeroes only where the loop can do it. */
-static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
@@ -4526,35 +4541,36 @@ DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_r
     dpari_stride_wide_of(k, 1, 0);
 }
 
-/* What was read becomes 0, if k->zeroes. */
 DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
 {
-    dpari_stride_wide_of(k, 0, k->zeroes);
+    dpari_stride_wide_of(k, 0, 1);
 }
 
 DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 {
-    dpari_stride_wide_of(k, 1, k->zeroes);
+    dpari_stride_wide_of(k, 1, 1);
 }
 #endif
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
+/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
-    if (s->op != DPAR_SUM || (s->to_type != DPAR_F64 && s->to_type != DPAR_F32)) {
+    const int32_t f64 = s->to_type == DPAR_F64;
+    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
         return NULL;
     }
 #if DPARI_STRIDE_WIDE
     if (s->wide) {
-        if (s->clear) {
-            return s->to_type == DPAR_F64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
+        if (clear) {
+            return f64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
         }
-        return s->to_type == DPAR_F64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
+        return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
     }
 #endif
-    return s->to_type == DPAR_F64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+    (void)clear;
+    return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
 /* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
@@ -4591,17 +4607,17 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
 /* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
  * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
  * the rows are: 17.5 us, 15 so). */
-static void dpari_stride_dense_clear(const dpari_stride_rows *k, dpari_stride_loop *add,
-                                     int64_t size)
+static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t most = (int64_t)sizeof room / size;
+    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
     dpari_stride_rows some = *k;
     int64_t at, row, group;
     if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
         ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
             2 * DPARI_STRIDE_WITHIN) {
-        add(k);
+        both(k);
         return;
     }
     for (at = 0; at < k->n; at += some.n) {
@@ -4620,7 +4636,7 @@ static void dpari_stride_dense_clear(const dpari_stride_rows *k, dpari_stride_lo
                                        some.from + some.rows * k->from_row)) {
                 some.rows = dpari_least(k->rows - row, some.rows + group);
             }
-            add(&some);
+            both(&some);
         }
     }
 }
@@ -4633,9 +4649,9 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
     const unsigned char *from = k->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
     if (loop && k->zeroes) {
-        dpari_stride_dense_clear(k, loop, dpar_type_bytes(s->to_type));
+        dpari_stride_dense_clear(s, k);
         return 1;
     }
     if (loop) {
@@ -4656,7 +4672,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Zeroes over what was read, which is still near. */
-static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
@@ -4939,7 +4955,7 @@ DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_strid
 
 /* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
  * y overlap, in a block narrower than its two halos. */
-static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
     const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
@@ -4983,7 +4999,7 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 }
 
 /* Of the loops that dpari_stride_pairs allows. */
-static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
     const dpari_stride_pair r = *k; /* read here, not by each loop */
     if (k->round) {
@@ -4992,8 +5008,8 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
     }
     switch (2 * loop + k->a.zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_both_of(&r, id, 0); break;                                           \
-    case 2 * id + 1: dpari_stride_both_of(&r, id, 1); break;
+    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
+    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
         DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
@@ -5091,7 +5107,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
 static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
 {
     const dpari_stride_pair all = *k;
-    const int64_t most = dpari_most(1, DPARI_STRIDE_AHEAD / 2 / s->each);
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
     const int64_t rows = dpari_most(1, most / all.a.n);
     int64_t row, i;
     for (row = 0; row < all.a.rows; row += k->a.rows) {
@@ -5872,8 +5888,20 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root)
+                                     int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
@@ -5897,18 +5925,18 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
-static int dpari_kind_reduces(int32_t kind)
+DPARI_DOOR int dpari_kind_reduces(int32_t kind)
 {
     return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
 }
 
-static int dpari_kind_rooted(int32_t kind)
+DPARI_DOOR int dpari_kind_rooted(int32_t kind)
 {
     return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
            kind == DPAR_SCATTER;
 }
 
-static int dpari_kind_sends(int32_t kind)
+DPARI_DOOR int dpari_kind_sends(int32_t kind)
 {
     return kind == DPAR_SEND || kind == DPAR_RECV;
 }
@@ -5926,7 +5954,7 @@ static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
            (call->kind == DPAR_GATHER && call->root == c->rank);
 }
 
-static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
         return call->root == c->rank;
@@ -5934,7 +5962,7 @@ static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
 }
 
-static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
         return call->root == c->rank;
@@ -6364,7 +6392,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 }
 
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work)
+                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
@@ -7678,18 +7706,6 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
         }
     }
     return 0;
-}
-
-static const char *dpari_op_name(int32_t op)
-{
-    switch (op) {
-    case DPAR_SUM: return "sum";
-    case DPAR_AVG: return "avg";
-    case DPAR_PRODUCT: return "product";
-    case DPAR_MAX: return "max";
-    case DPAR_MIN: return "min";
-    default: return "copy";
-    }
 }
 
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)

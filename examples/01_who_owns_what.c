@@ -7,7 +7,7 @@
  *   rank 1: rows 0 to 4, columns 3 to 5
  *   rank 2: rows 5 to 9, columns 0 to 2
  *   rank 3: rows 5 to 9, columns 3 to 5
- *   element (7, 4) is on rank 3, at 7 of its array
+ *   element (7, 4) is on rank 3, at (2, 1) of its array
  */
 #include "dpar.h"
 #include <stdio.h>
@@ -16,7 +16,7 @@ int main(void)
 {
     const int32_t ranks[2] = {2, 2};
     const int64_t extent[2] = {10, 6}, element[2] = {7, 4};
-    int64_t shape[2], first[2], at = 0;
+    int64_t shape[2], first[2], at[2] = {0, 0};
     dpar_placement cut[2];
     dpar_mesh mesh;
     dpar_layout matrix;
@@ -34,7 +34,8 @@ int main(void)
         printf("rank %d: rows %d to %d, columns %d to %d\n", (int)rank, (int)first[0],
                (int)(first[0] + shape[0] - 1), (int)first[1], (int)(first[1] + shape[1] - 1));
     }
-    owner = dpar_layout_owner(&matrix, element, 0, &at);
-    printf("element (7, 4) is on rank %d, at %d of its array\n", (int)owner, (int)at);
+    owner = dpar_layout_owner(&matrix, element, 0, at);
+    printf("element (7, 4) is on rank %d, at (%d, %d) of its array\n", (int)owner, (int)at[0],
+           (int)at[1]);
     return 0;
 }

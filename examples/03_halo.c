@@ -19,7 +19,7 @@ static int each(dpar_comm *world, void *unused)
     dpar_halo halo = {0};
     dpar_halo_field field = {0};
     dpar_halo_options options = {0};
-    dpar_halo_exchange *x;
+    dpar_halo_exchange *x = NULL;
     dpar_why why = {"no memory"};
     void *memory;
     int64_t bytes, i;
