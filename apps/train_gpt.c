@@ -1340,11 +1340,6 @@ static int write_trace(trainer *t)
     free(text);
     return bad;
 }
-#else
-static int write_trace(trainer *t)
-{
-    return complain("built without pictures: no --trace", t->s->trace);
-}
 
 static void tell_step(const trainer *t, int64_t step, double loss, double norm, double took,
                       double left)
