@@ -31,8 +31,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     dpar_text t;
     dpari_comm_begin(c, &t, call);
     dpar_text_put(&t, name);
-    dpar_text_char(&t, ' ');
-    dpar_text_int(&t, got);
+    dpari_text_char(&t, ' ');
+    dpari_text_int(&t, got);
     dpar_text_put(&t, " is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -45,7 +45,7 @@ static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, cons
     dpar_text_put(&t, "type ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " (");
-    dpar_text_int(&t, call->type);
+    dpari_text_int(&t, call->type);
     dpar_text_put(&t, ") is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -82,17 +82,17 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
     dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
+        dpari_text_int(t, sequence);
     }
     if (kind != DPAR_BARRIER) {
         dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
+        dpari_text_int(t, count);
+        dpari_text_char(t, ' ');
         dpar_text_put(t, dpar_type_name(type));
     }
     if (message) {
         dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
+        dpari_text_int(t, root);
     }
 }
 
@@ -151,11 +151,11 @@ static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_int(&t, count);
+    dpari_text_int(&t, count);
     dpar_text_put(&t, " elements of ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " for ");
-    dpar_text_int(&t, c->size);
+    dpari_text_int(&t, c->size);
     dpar_text_put(&t, " ranks are more than 2^62 bytes");
     return DPAR_E_RANGE;
 }
@@ -729,11 +729,11 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
-        dpar_text_int(&t, mesh->offset);
+        dpari_text_int(&t, mesh->offset);
         dpar_text_put(&t, " .. ");
-        dpar_text_int(&t, mesh->offset + last);
+        dpari_text_int(&t, mesh->offset + last);
         dpar_text_put(&t, " are not ranks of this communicator of ");
-        dpar_text_int(&t, c->size);
+        dpari_text_int(&t, c->size);
         dpar_text_put(&t, ", each once");
         return DPAR_E_ARG;
     }
@@ -757,7 +757,7 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_int(&t, bytes);
+        dpari_text_int(&t, bytes);
         dpar_text_put(&t, " bytes cannot be allocated");
         return DPAR_E_ARG;
     }
