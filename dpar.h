@@ -270,26 +270,10 @@ typedef struct dpar_text {
     size_t width; /* UTF-8 characters since then */
 } dpar_text;
 
-/* Begins an empty text in `buffer` (may be NULL with bytes 0). Appending: a character, a text, the
- * first n characters of one, a whole number. O(length). */
+/* Begins an empty text in `buffer` (may be NULL with bytes 0). O(1). */
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
-DPAR_API void dpar_text_char(dpar_text *t, char c);
+/* Appends a text. O(length). */
 DPAR_API void dpar_text_put(dpar_text *t, const char *s);
-DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n);
-DPAR_API void dpar_text_int(dpar_text *t, int64_t v);
-/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
- * beyond 9e15 as dpar_text_real with 6 digits. */
-DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
- * exact halves away from zero. */
-DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits);
-/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
-DPAR_API void dpar_text_column(dpar_text *t, size_t column);
-
-/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
- * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
- * caller refuses. */
-DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value);
 
 /* ==== index/mesh.h ==== */
 
@@ -1663,6 +1647,23 @@ DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t typ
 
 /* inner - private: what the rooms above use of base. */
 
+/* Appends a character, the first n characters of a text, a whole number. O(length). */
+DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
+DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
+DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v);
+/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
+ * beyond 9e15 as dpari_text_real with 6 digits. */
+DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
+ * exact halves away from zero. */
+DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
+/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
+DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
+ * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
+ * caller refuses. */
+DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
+
 /* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
 DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
@@ -2140,7 +2141,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     }
 }
 
-DPAR_API void dpar_text_char(dpar_text *t, char c)
+DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -2154,25 +2155,25 @@ DPAR_API void dpar_text_char(dpar_text *t, char c)
     }
 }
 
-DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
-        dpar_text_char(t, s[i]);
+        dpari_text_char(t, s[i]);
     }
 }
 
 DPAR_API void dpar_text_put(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
-        dpar_text_char(t, *s);
+        dpari_text_char(t, *s);
     }
 }
 
-DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
+DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v)
 {
     char digits[24];
-    dpar_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
+    dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
@@ -2332,7 +2333,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPAR_API DPARI_COLD void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_DOOR DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -2340,7 +2341,7 @@ DPAR_API DPARI_COLD void dpar_text_fixed(dpar_text *t, double v, int32_t decimal
     int32_t high = 0, i, zero = 1;
     decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
     if (size >= 9e15 || !(size >= 0.0)) {
-        dpar_text_real(t, v, 6);
+        dpari_text_real(t, v, 6);
         return;
     }
     d.n = d.whole = d.lost = 0;
@@ -2355,13 +2356,13 @@ DPAR_API DPARI_COLD void dpar_text_fixed(dpar_text *t, double v, int32_t decimal
         zero = zero && digit[i] == '0';
     }
     if (v < 0.0 && !zero) {
-        dpar_text_char(t, '-');
+        dpari_text_char(t, '-');
     }
     for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
         if (i == high + 1) {
-            dpar_text_char(t, '.');
+            dpari_text_char(t, '.');
         }
-        dpar_text_char(t, digit[i]);
+        dpari_text_char(t, digit[i]);
     }
 }
 
@@ -2371,22 +2372,22 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     if (point <= 0) {
         dpar_text_put(t, "0.");
         for (i = point; i < 0; i++) {
-            dpar_text_char(t, '0');
+            dpari_text_char(t, '0');
         }
         point = -1;
     }
     for (i = 0; i < n; i++) {
         if (i == point) {
-            dpar_text_char(t, '.');
+            dpari_text_char(t, '.');
         }
-        dpar_text_char(t, digit[i]);
+        dpari_text_char(t, digit[i]);
     }
     for (; i < point; i++) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
     }
 }
 
-DPAR_API DPARI_COLD void dpar_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -2396,11 +2397,11 @@ DPAR_API DPARI_COLD void dpar_text_real(dpar_text *t, double v, int32_t digits)
         return;
     }
     if (v < 0.0) {
-        dpar_text_char(t, '-');
+        dpari_text_char(t, '-');
         v = -v;
     }
     if (v <= 0.0) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
         return;
     }
     dpari_text_expand(&d, v);
@@ -2418,15 +2419,15 @@ DPAR_API DPARI_COLD void dpar_text_real(dpar_text *t, double v, int32_t digits)
     dpar_text_put(t, first < 0 ? "e-" : "e+");
     first = first < 0 ? -first : first;
     if (first < 10) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
     }
-    dpar_text_int(t, first);
+    dpari_text_int(t, first);
 }
 
-DPAR_API DPARI_COLD void dpar_text_column(dpar_text *t, size_t column)
+DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
-        dpar_text_char(t, ' ');
+        dpari_text_char(t, ' ');
     }
 }
 
@@ -2556,7 +2557,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPAR_API DPARI_COLD size_t dpar_text_read(const char *s, size_t n, double *value)
+DPARI_DOOR DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;
@@ -10475,28 +10476,28 @@ typedef struct dpari_hshow {
 
 static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, name);
     dpar_text_put(t, "=\"");
-    dpar_text_fixed(t, (double)tenths / 10, 1);
-    dpar_text_char(t, '"');
+    dpari_text_fixed(t, (double)tenths / 10, 1);
+    dpari_text_char(t, '"');
 }
 
 static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
     dpar_text_put(t, "<text class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
-    dpar_text_char(t, '>');
+    dpari_text_char(t, '>');
 }
 
 /* Neighbours in number get colours far apart: the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpar_text_put(t, "hsl(");
-    dpar_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
+    dpari_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
     dpar_text_put(t, ",62%,55%)");
 }
 
@@ -10513,7 +10514,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
     dpar_text_put(t, "<rect class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
@@ -10521,7 +10522,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     if (peer >= 0) {
         dpar_text_put(t, " fill=\"");
         dpari_hshow_colour(t, peer);
-        dpar_text_char(t, '"');
+        dpari_text_char(t, '"');
     }
     dpar_text_put(t, "/>\n");
 }
@@ -10599,7 +10600,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, "</text>\n");
 }
 
@@ -10660,10 +10661,10 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     for (k = 0; k < 2; k++) {
         int64_t(*at)[2] = k ? here : there;
         dpar_text_put(t, k ? "L" : "M");
-        dpar_text_fixed(
+        dpari_text_fixed(
             t, (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20, 1);
-        dpar_text_char(t, ' ');
-        dpar_text_fixed(
+        dpari_text_char(t, ' ');
+        dpari_text_fixed(
             t, (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20, 1);
     }
     dpar_text_put(t, "\"/>\n");
@@ -10709,9 +10710,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, s->p->bytes);
-    dpar_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
+    dpari_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
     dpar_text_put(t, s->p->bytes > 0 ? " bytes in " : " points in ");
-    dpar_text_int(t, sum.pieces);
+    dpari_text_int(t, sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -10729,14 +10730,14 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         peer = next;
         dpar_text_put(t, "<rect class=\"k\" fill=\"");
         dpari_hshow_colour(t, peer);
-        dpar_text_char(t, '"');
+        dpari_text_char(t, '"');
         dpari_hshow_number(t, "x", x);
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
         dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
         if (peer != s->p->rank) {
-            dpar_text_int(t, peer);
+            dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
         dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_RECEIVES, peer, INT32_MAX, &next));
@@ -10756,10 +10757,10 @@ static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
     const char *c = s->p->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
-        dpar_text_char(t, plain ? *c : '?');
+        dpari_text_char(t, plain ? *c : '?');
     }
     dpar_text_put(t, c != NULL ? ": rank " : "Halo of rank ");
-    dpar_text_int(t, s->p->rank);
+    dpari_text_int(t, s->p->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -10769,9 +10770,9 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
         dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
         300;
     dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpar_text_int(t, wide / 10);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, high / 10);
+    dpari_text_int(t, wide / 10);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, high / 10);
     dpar_text_put(t, "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
                      "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
                      ".b{fill:#f4f4f4;stroke:#999;stroke-width:.6}"

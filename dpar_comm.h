@@ -1740,11 +1740,11 @@ static int dpari_os_named(void)
         dpar_text_put(&t, "/dev/shm");
 #endif
         dpar_text_put(&t, "/dpar.");
-        dpar_text_int(&t, (int64_t)getpid());
-        dpar_text_char(&t, '.');
-        dpar_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
-        dpar_text_char(&t, '.');
-        dpar_text_int(&t, attempt);
+        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, attempt);
 #if defined(__linux__) /* shm_open was in a library of its own for long */
         fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 #else
@@ -2057,7 +2057,7 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
     case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
     case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
-    default: dpar_text_put(t, "error "); dpar_text_int(t, number);
+    default: dpar_text_put(t, "error "); dpari_text_int(t, number);
     }
 }
 
@@ -2068,7 +2068,7 @@ DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t byte
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         if (bytes > 0) {
-            dpar_text_int(&t, bytes);
+            dpari_text_int(&t, bytes);
             dpar_text_put(&t, " bytes");
         }
         dpar_text_put(&t, ": ");
@@ -5857,8 +5857,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     dpar_text t;
     dpari_comm_begin(c, &t, call);
     dpar_text_put(&t, name);
-    dpar_text_char(&t, ' ');
-    dpar_text_int(&t, got);
+    dpari_text_char(&t, ' ');
+    dpari_text_int(&t, got);
     dpar_text_put(&t, " is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -5871,7 +5871,7 @@ static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, cons
     dpar_text_put(&t, "type ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " (");
-    dpar_text_int(&t, call->type);
+    dpari_text_int(&t, call->type);
     dpar_text_put(&t, ") is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -5908,17 +5908,17 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
     dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
+        dpari_text_int(t, sequence);
     }
     if (kind != DPAR_BARRIER) {
         dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
+        dpari_text_int(t, count);
+        dpari_text_char(t, ' ');
         dpar_text_put(t, dpar_type_name(type));
     }
     if (message) {
         dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
+        dpari_text_int(t, root);
     }
 }
 
@@ -5977,11 +5977,11 @@ static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_int(&t, count);
+    dpari_text_int(&t, count);
     dpar_text_put(&t, " elements of ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " for ");
-    dpar_text_int(&t, c->size);
+    dpari_text_int(&t, c->size);
     dpar_text_put(&t, " ranks are more than 2^62 bytes");
     return DPAR_E_RANGE;
 }
@@ -6555,11 +6555,11 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
-        dpar_text_int(&t, mesh->offset);
+        dpari_text_int(&t, mesh->offset);
         dpar_text_put(&t, " .. ");
-        dpar_text_int(&t, mesh->offset + last);
+        dpari_text_int(&t, mesh->offset + last);
         dpar_text_put(&t, " are not ranks of this communicator of ");
-        dpar_text_int(&t, c->size);
+        dpari_text_int(&t, c->size);
         dpar_text_put(&t, ", each once");
         return DPAR_E_ARG;
     }
@@ -6583,7 +6583,7 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_int(&t, bytes);
+        dpari_text_int(&t, bytes);
         dpar_text_put(&t, " bytes cannot be allocated");
         return DPAR_E_ARG;
     }
@@ -6832,9 +6832,9 @@ static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
         if (*name == '#') {
-            dpar_text_int(t, index);
+            dpari_text_int(t, index);
         } else {
-            dpar_text_char(t, *name);
+            dpari_text_char(t, *name);
         }
     }
 }
@@ -6852,11 +6852,11 @@ static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int6
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
         const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
-        dpar_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(t, dpar_type_name((int32_t)value));
     } else {
-        dpar_text_int(t, value);
+        dpari_text_int(t, value);
     }
 }
 
@@ -6871,9 +6871,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text_put(&t, ": ");
     if (f->name == NULL || !alike) {
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, who[1]);
+        dpari_text_int(&t, who[1]);
         dpar_text_put(&t, " begins such a plan, rank ");
-        dpar_text_int(&t, who[0]);
+        dpari_text_int(&t, who[0]);
         dpar_text_put(&t, " another one");
         return;
     }
@@ -6887,7 +6887,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
             dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
             dpar_text_put(&t, " on rank ");
         }
-        dpar_text_int(&t, who[i]);
+        dpari_text_int(&t, who[i]);
     }
 }
 
@@ -6993,10 +6993,10 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         dpar_text_put(&t, ", not ");
-        dpar_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                          : what[0] == 'h'                     ? o->heap_bytes
-                          : what[0] == 's'                     ? o->slot_bytes
-                                                               : o->plain);
+        dpari_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                           : what[0] == 'h'                     ? o->heap_bytes
+                           : what[0] == 's'                     ? o->slot_bytes
+                                                                : o->plain);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -7099,7 +7099,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, "the shared memory that was handed over (");
-        dpar_text_int(&t, s->bytes);
+        dpari_text_int(&t, s->bytes);
         dpar_text_put(&t, " bytes) is not of this version of dpar");
     }
     return DPAR_E_ARG;
@@ -7345,12 +7345,12 @@ DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
         dpar_text_put(t, " has left");
     } else if (ending < 0) {
         dpar_text_put(t, " was killed by signal ");
-        dpar_text_int(t, -(int64_t)ending);
+        dpari_text_int(t, -(int64_t)ending);
     } else {
         dpar_text_put(t, " has ended");
         if (ending > 0) {
             dpar_text_put(t, " with status ");
-            dpar_text_int(t, ending);
+            dpari_text_int(t, ending);
         }
     }
 }
@@ -7553,16 +7553,16 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
             dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
-            dpar_text_int(&t, i);
+            dpari_text_int(&t, i);
             dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
         }
     }
     dpar_text_put(&t, " (");
-    dpar_text_int(&t, named);
+    dpari_text_int(&t, named);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, w->size);
+    dpari_text_int(&t, w->size);
     dpar_text_put(&t, " ranks) after ");
-    dpar_text_fixed(&t, waited, 1);
+    dpari_text_fixed(&t, waited, 1);
     dpar_text_put(&t, " s");
     return status;
 }
@@ -7715,7 +7715,7 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
-    dpar_text_int(t, f->sequence);
+    dpari_text_int(t, f->sequence);
     if (f->kind == DPAR_BARRIER || own) {
         return;
     }
@@ -7723,8 +7723,8 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (f->varies) {
         dpar_text_put(t, "pieces of ");
     } else {
-        dpar_text_int(t, f->count);
-        dpar_text_char(t, ' ');
+        dpari_text_int(t, f->count);
+        dpari_text_char(t, ' ');
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
     if (f->type >= DPAR_TYPES) {
@@ -7737,19 +7737,19 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     }
     if (f->kind >= DPAR_COLLECTIVES) {
         dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
-        dpar_text_int(t, f->root);
+        dpari_text_int(t, f->root);
         dpar_text_put(t, ", tag ");
-        dpar_text_int(t, f->tag);
+        dpari_text_int(t, f->tag);
     } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
                f->kind == DPAR_SCATTER) {
         dpar_text_put(t, ", root ");
-        dpar_text_int(t, f->root);
+        dpari_text_int(t, f->root);
     }
     if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
         dpar_text_put(t, ", tag ");
-        dpar_text_int(t, f->tag);
+        dpari_text_int(t, f->tag);
     }
-    dpar_text_char(t, ')');
+    dpari_text_char(t, ')');
 }
 
 static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
@@ -7760,9 +7760,9 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_flight_text(t, f);
     if (f->comm != 0) {
         dpar_text_put(t, " of group ");
-        dpar_text_int(t, f->comm);
+        dpari_text_int(t, f->comm);
     }
-    dpar_text_char(t, ')');
+    dpari_text_char(t, ')');
 }
 
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
@@ -7879,10 +7879,10 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
         dpar_text_put(t, " (");
-        dpar_text_int(t, g->world_rank[rank]);
+        dpari_text_int(t, g->world_rank[rank]);
         dpar_text_put(t, " in the world)");
     }
 }
@@ -7903,10 +7903,10 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_wor
     dpar_text_put(t, " of ");
     if (g->id != 0) {
         dpar_text_put(t, "group ");
-        dpar_text_int(t, g->id);
+        dpari_text_int(t, g->id);
         dpar_text_put(t, " of ");
     }
-    dpar_text_int(t, g->comm.size);
+    dpari_text_int(t, g->comm.size);
     dpar_text_put(t, " ranks: ");
 }
 
@@ -7925,7 +7925,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
     }
     if (dead > DPARI_NAMED) {
         dpar_text_put(t, " and ");
-        dpar_text_int(t, dead - DPARI_NAMED);
+        dpari_text_int(t, dead - DPARI_NAMED);
         dpar_text_put(t, " more");
     }
 }
@@ -8481,7 +8481,7 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text_init(&t, why.text, sizeof why.text);
     if (g->id != 0) {
         dpar_text_put(&t, "group ");
-        dpar_text_int(&t, g->id);
+        dpari_text_int(&t, g->id);
         dpar_text_put(&t, ": ");
     }
     left = dpari_put_called(&t, g, k, first);
@@ -8731,15 +8731,15 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, dpar_collective_name(k->call.kind));
     dpar_text_put(&t, " #");
-    dpar_text_int(&t, k->sequence);
+    dpari_text_int(&t, k->sequence);
     dpar_text_put(&t, ": rank ");
-    dpar_text_int(&t, from);
+    dpari_text_int(&t, from);
     dpar_text_put(&t, " gives ");
-    dpar_text_int(&t, gives / unit);
+    dpari_text_int(&t, gives / unit);
     dpar_text_put(&t, " elements to rank ");
-    dpar_text_int(&t, g->comm.rank);
+    dpari_text_int(&t, g->comm.rank);
     dpar_text_put(&t, ", which takes ");
-    dpar_text_int(&t, takes / unit);
+    dpari_text_int(&t, takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
@@ -9674,20 +9674,20 @@ static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head 
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
     dpar_text_put(&t, "recv #");
-    dpar_text_int(&t, k->sequence);
+    dpari_text_int(&t, k->sequence);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, k->call.count);
-    dpar_text_char(&t, ' ');
+    dpari_text_int(&t, k->call.count);
+    dpari_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(k->call.type));
     dpar_text_put(&t, " from rank ");
-    dpar_text_int(&t, k->call.root);
+    dpari_text_int(&t, k->call.root);
     dpar_text_put(&t, ", tag ");
-    dpar_text_int(&t, k->call.tag);
+    dpari_text_int(&t, k->call.tag);
     dpar_text_put(&t, ": rank ");
-    dpar_text_int(&t, k->call.root);
+    dpari_text_int(&t, k->call.root);
     dpar_text_put(&t, " sent ");
-    dpar_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
-    dpar_text_char(&t, ' ');
+    dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
+    dpari_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(head->type));
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
@@ -10218,9 +10218,9 @@ static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double wa
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
-    dpar_text_int(&t, missing);
+    dpari_text_int(&t, missing);
     dpar_text_put(&t, " did not come in ");
-    dpar_text_fixed(&t, waited, 1);
+    dpari_text_fixed(&t, waited, 1);
     dpar_text_put(&t, " s");
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
@@ -10620,16 +10620,16 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     }
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, "no shared memory for ");
-    dpar_text_int(&t, bytes);
+    dpari_text_int(&t, bytes);
     dpar_text_put(&t, " more bytes: this rank has ");
-    dpar_text_int(&t, used);
+    dpari_text_int(&t, used);
     dpar_text_put(&t, " of at most ");
-    dpar_text_int(&t, w->head->heap_bytes);
+    dpari_text_int(&t, w->head->heap_bytes);
     dpar_text_put(&t, " in use, in ");
-    dpar_text_int(&t, w->used_count);
+    dpari_text_int(&t, w->used_count);
     dpar_text_put(&t, " of at most 65536 pieces (");
     dpari_os_error(&t, w->number);
-    dpar_text_char(&t, ')');
+    dpari_text_char(&t, ')');
 }
 
 static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -10712,10 +10712,10 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
     dpar_text_put(out, "rank ");
-    dpar_text_int(out, rank);
+    dpari_text_int(out, rank);
     dpar_text_put(out, " (process ");
-    dpar_text_int(out, r->pid);
-    dpar_text_char(out, ')');
+    dpari_text_int(out, r->pid);
+    dpari_text_char(out, ')');
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
         dpari_put_end(out, r);
     }
@@ -10733,10 +10733,10 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
                                                                 : " not done");
         if (now.f.comm) {
             dpar_text_put(out, ", group ");
-            dpar_text_int(out, now.f.comm);
+            dpari_text_int(out, now.f.comm);
         }
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_shm_report(dpar_comm *c, dpar_text *out)
@@ -10798,7 +10798,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpari_put_rank(&t, g, g->comm.rank);
         dpar_text_put(&t, " closed the communicator without waiting for ");
-        dpar_text_int(&t, lost);
+        dpari_text_int(&t, lost);
         dpar_text_put(&t, lost == 1 ? " operation" : " operations");
         dpari_group_break(g, DPAR_E_ARG, why.text);
     }
@@ -11038,7 +11038,7 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpar_text_put(&t, "split: rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " has no memory for a communicator");
     return DPAR_E_MEMORY;
 }
@@ -11776,7 +11776,7 @@ static int64_t dpari_job_started(int64_t pid)
     dpari_site_here(&here);
     dpar_text_init(&t, path, sizeof path);
     dpar_text_put(&t, "/proc/");
-    dpar_text_int(&t, pid);
+    dpari_text_int(&t, pid);
     dpar_text_put(&t, "/stat");
     n = dpari_site_read(&here, path, text, sizeof text);
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
@@ -11821,9 +11821,9 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
         dpar_text_put(&t, "process ");
-        dpar_text_int(&t, starter);
+        dpari_text_int(&t, starter);
         dpar_text_put(&t, " of ");
-        dpar_text_int(&t, dpari_job_started(starter));
+        dpari_text_int(&t, dpari_job_started(starter));
     }
     return status;
 }
@@ -11910,13 +11910,13 @@ DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t na
     int digit;
     dpar_text_init(&t, text, sizeof text);
     dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
-    dpar_text_int(&t, (int64_t)getuid());
-    dpar_text_char(&t, '.');
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
     for (digit = 60; digit >= 0; digit -= 4) {
-        dpar_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
+        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
-    dpar_text_char(&t, '.');
-    dpar_text_int(&t, k);
+    dpari_text_char(&t, '.');
+    dpari_text_int(&t, k);
     n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
@@ -12087,8 +12087,8 @@ static void dpari_meet_sweep(void)
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
     dpar_text_put(&t, "dpar.");
-    dpar_text_int(&t, (int64_t)getuid());
-    dpar_text_char(&t, '.');
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -12284,19 +12284,19 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
             if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
                 dpar_text_put(&t, named > 1 ? ", " : "");
-                dpar_text_int(&t, r);
+                dpari_text_int(&t, r);
             }
         }
         dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
-        dpar_text_int(&t, h->job->size);
+        dpari_text_int(&t, h->job->size);
         dpar_text_put(&t, " did not come");
     }
     dpar_text_put(&t, " within ");
-    dpar_text_fixed(&t, dpari_os_now() - h->began, 1);
+    dpari_text_fixed(&t, dpari_os_now() - h->began, 1);
     dpar_text_put(&t, " s");
     if (h->strangers > 0) {
         dpar_text_put(&t, "; connections that were of no rank of this job: ");
-        dpar_text_int(&t, h->strangers);
+        dpari_text_int(&t, h->strangers);
     }
     return DPAR_E_TIMEOUT;
 }
@@ -12598,9 +12598,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpar_text_put(&t, "rank 0 of ");
-    dpar_text_int(&t, job->size);
+    dpari_text_int(&t, job->size);
     dpar_text_put(&t, " did not come within ");
-    dpar_text_fixed(&t, dpari_os_now() - began, 1);
+    dpari_text_fixed(&t, dpari_os_now() - began, 1);
     dpar_text_put(&t, " s (job ");
     dpar_text_put(&t, job->id);
     dpar_text_put(&t, " of ");
@@ -12720,9 +12720,9 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, " returned ");
-        dpar_text_int(&t, result);
+        dpari_text_int(&t, result);
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
@@ -12901,9 +12901,9 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, started);
+    dpari_text_int(&t, started);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, l->n);
+    dpari_text_int(&t, l->n);
     dpar_text_put(&t, " could not be forked: ");
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
@@ -12969,11 +12969,11 @@ static const char *dpari_signal_name(int number)
 static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     if (s->ending < 0) {
         dpar_text_put(t, s->returned ? " returned and was then killed by signal "
                                      : " was killed by signal ");
-        dpar_text_int(t, -s->ending);
+        dpari_text_int(t, -s->ending);
         dpar_text_put(t, " (");
         dpar_text_put(t, dpari_signal_name(-s->ending));
         dpar_text_put(t, ")");
@@ -12983,13 +12983,13 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, s->returned ? "" : s->why.text);
     } else if (s->returned) {
         dpar_text_put(t, " returned ");
-        dpar_text_int(t, s->result);
+        dpari_text_int(t, s->result);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
         dpar_text_put(t, " left the program with status ");
-        dpar_text_int(t, s->ending);
+        dpari_text_int(t, s->ending);
         dpar_text_put(t, " before its function returned");
     }
 }
@@ -13028,7 +13028,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
-            dpar_text_int(&t, r);
+            dpari_text_int(&t, r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
@@ -13097,7 +13097,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
     double value;
     if (text != NULL) {
         size_t n = dpari_length(text);
-        if (n == 0 || dpar_text_read(text, n, &value) != n || !dpari_finite(value)) {
+        if (n == 0 || dpari_text_number(text, n, &value) != n || !dpari_finite(value)) {
             return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
                                   "\", which is no number of seconds", NULL);
         }

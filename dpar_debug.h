@@ -620,7 +620,7 @@ static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *wo
     dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
     dpar_text_put(d->out, "WRONG: ");
     dpar_text_put(d->out, line.text);
-    dpar_text_char(d->out, '\n');
+    dpari_text_char(d->out, '\n');
     d->wrong++;
 }
 
@@ -721,7 +721,7 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
     dpar_text_put(&t, text != NULL ? text : "");
     dpar_text_put(&t, " -> export ");
     dpar_text_put(&t, name);
-    dpar_text_char(&t, '=');
+    dpari_text_char(&t, '=');
     dpar_text_put(&t, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
 }
@@ -887,7 +887,7 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
         return;
     }
     dpar_text_put(out, "note: /dev/shm holds ");
-    dpar_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
+    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
     dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
                        "docker run --shm-size=1g or more\n");
 }
@@ -986,14 +986,14 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
     skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
     dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
     if (list == NULL) {
-        dpar_text_int(&t, skip);
+        dpari_text_int(&t, skip);
         return;
     }
     for (; skip > 0; list++) {
         skip -= *list == ',';
     }
     while (*list != 0 && *list != ',') {
-        dpar_text_char(&t, *list++);
+        dpari_text_char(&t, *list++);
     }
 }
 
@@ -1043,7 +1043,7 @@ static int32_t dpari_doctor_together(const dpari_site *s, const dpari_checkup *c
 static void dpari_doctor_head(dpar_text *out, const char *title)
 {
     dpar_text_put(out, title);
-    dpar_text_column(out, 11);
+    dpari_text_column(out, 11);
 }
 
 /* "47.2 GiB". */
@@ -1058,7 +1058,7 @@ static void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
     for (; v >= 1024.0 && k < 4; k++) {
         v /= 1024.0;
     }
-    dpar_text_fixed(out, v, k > 0 ? 1 : 0);
+    dpari_text_fixed(out, v, k > 0 ? 1 : 0);
     dpar_text_put(out, k == 0   ? " B"
                        : k == 1 ? " KiB"
                        : k == 2 ? " MiB"
@@ -1076,42 +1076,42 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     }
     dpar_text_put(out, dpari_launcher_name(j->launcher));
     dpar_text_put(out, ": rank ");
-    dpar_text_int(out, j->rank);
+    dpari_text_int(out, j->rank);
     dpar_text_put(out, " of ");
-    dpar_text_int(out, j->size);
+    dpari_text_int(out, j->size);
     dpar_text_put(out, ", local rank ");
     if (j->local_rank >= 0) {
-        dpar_text_int(out, j->local_rank);
+        dpari_text_int(out, j->local_rank);
     } else {
         dpar_text_put(out, "not said");
     }
     dpar_text_put(out, " of ");
     if (j->local_size >= 0) {
-        dpar_text_int(out, j->local_size);
+        dpari_text_int(out, j->local_size);
     } else {
         dpar_text_put(out, "not said");
     }
     dpar_text_put(out, ", job ");
     dpar_text_put(out, j->id);
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
 {
     dpari_doctor_head(out, "cores");
-    dpar_text_int(out, c->cores);
+    dpari_text_int(out, c->cores);
     dpar_text_put(out, ", this process may use ");
-    dpar_text_int(out, c->allowed);
+    dpari_text_int(out, c->allowed);
     if (c->quota > 0.0) {
         dpar_text_put(out, ", its cgroup grants ");
-        dpar_text_fixed(out, c->quota, 2);
+        dpari_text_fixed(out, c->quota, 2);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
-        dpar_text_int(out, c->runnable);
+        dpari_text_int(out, c->runnable);
         dpar_text_put(out, " runnable on ");
-        dpar_text_int(out, c->cores);
+        dpari_text_int(out, c->cores);
         dpar_text_put(out, " cores (this one counted), ");
         dpar_text_put(out, c->load);
         dpar_text_put(out, " over the last minute\n");
@@ -1125,10 +1125,10 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpari_doctor_bytes(out, c->memory_limit);
     }
     dpar_text_put(out, "; pages of ");
-    dpar_text_int(out, c->page);
+    dpari_text_int(out, c->page);
     dpar_text_put(out, " B, huge ones for shared memory: ");
     dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -1139,7 +1139,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpar_text_put(out, ", locked ");
     dpari_doctor_bytes(out, c->locked);
     dpar_text_put(out, ", open files ");
-    dpar_text_int(out, c->open_files);
+    dpari_text_int(out, c->open_files);
     dpar_text_put(out, ", files ");
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
@@ -1150,7 +1150,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, ", free ");
         dpari_doctor_bytes(out, c->shm_free);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c, dpar_text *out)
@@ -1169,11 +1169,11 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
     dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
     dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
-    dpar_text_int(out, c->gpus);
+    dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
     dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
     dpar_text_put(out, text != NULL ? text : "");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
@@ -1197,7 +1197,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
         dpar_text_put(out, "no reading of other ranks' memory (");
         if (c->yama > 0) {
             dpar_text_put(out, "yama ptrace_scope is ");
-            dpar_text_int(out, c->yama);
+            dpari_text_int(out, c->yama);
         } else {
             dpari_os_error(out, c->cma);
             dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
@@ -1222,14 +1222,14 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     dpari_doctor_look(&here, c);
     dpari_doctor_host(host);
     dpar_text_put(out, "dpar ");
-    dpar_text_int(out, DPAR_VERSION_MAJOR);
-    dpar_text_char(out, '.');
-    dpar_text_int(out, DPAR_VERSION_MINOR);
-    dpar_text_char(out, '.');
-    dpar_text_int(out, DPAR_VERSION_PATCH);
+    dpari_text_int(out, DPAR_VERSION_MAJOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_MINOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_PATCH);
     dpar_text_put(out, " on ");
     dpar_text_put(out, host);
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     dpari_doctor_say_job(c, out);
     dpari_doctor_say_memory(c, out);
     dpari_doctor_say_limits(c, out);
@@ -1242,10 +1242,10 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
     if (wrong > 1) {
-        dpar_text_int(out, wrong);
+        dpari_text_int(out, wrong);
         dpar_text_put(out, " things are wrong");
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);
     return wrong;
 }
@@ -1270,7 +1270,7 @@ static const char *dpari_hx_way(int32_t way)
 static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
 {
     dpar_text_put(out, name);
-    dpar_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
     dpar_text_put(out, " us");
 }
 
@@ -1282,9 +1282,9 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
         return;
     }
     dpar_text_put(out, "halo exchange of rank ");
-    dpar_text_int(out, x->rank);
+    dpari_text_int(out, x->rank);
     dpar_text_put(out, ", ");
-    dpar_text_int(out, x->fields);
+    dpari_text_int(out, x->fields);
     dpar_text_put(out, x->fields == 1 ? " field" : " fields");
     dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
     dpar_text_put(out,
@@ -1299,24 +1299,24 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
         column[4] = t.direct;
         column[5] = t.runs;
         for (c = 0; c < 6; c++) {
-            dpar_text_column(out, (size_t)place[c]);
-            dpar_text_int(out, column[c]);
+            dpari_text_column(out, (size_t)place[c]);
+            dpari_text_int(out, column[c]);
             if (c == 0) {
-                dpar_text_column(out, 12);
+                dpari_text_column(out, 12);
                 dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
             }
         }
-        dpar_text_char(out, '\n');
+        dpari_text_char(out, '\n');
     }
     dpar_text_put(out, "  ");
-    dpar_text_int(out, x->count);
+    dpari_text_int(out, x->count);
     dpar_text_put(out, " exchanges");
     if (x->options.timers) {
         dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
         dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
         dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 /* ---- looking for mistakes ---------------------------------------------------------------------
@@ -1384,18 +1384,18 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_box all;
     int32_t d;
     dpar_text_put(out, "field ");
-    dpar_text_int(out, it->field);
+    dpari_text_int(out, it->field);
     dpar_text_put(out, ", point (");
     if (dpar_halo_box(h, x->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
             dpar_text_put(out, d ? ", " : "");
-            dpar_text_int(out, all.lo[d] + it->local[d] + at[d]);
+            dpari_text_int(out, all.lo[d] + it->local[d] + at[d]);
         }
     }
     dpar_text_put(out, ") component ");
-    dpar_text_int(out, at[it->dims - 1]);
+    dpari_text_int(out, at[it->dims - 1]);
     dpar_text_put(out, " of rank ");
-    dpar_text_int(out, x->rank);
+    dpari_text_int(out, x->rank);
 }
 
 /* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
@@ -1499,23 +1499,23 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     case DPAR_I64:
     case DPAR_U64:
         memcpy(&bits, at, 8);
-        dpar_text_int(out, (int64_t)bits);
+        dpari_text_int(out, (int64_t)bits);
         return;
     case DPAR_I32: {
         int32_t i;
         memcpy(&i, at, 4);
-        dpar_text_int(out, i);
+        dpari_text_int(out, i);
         return;
     }
     case DPAR_U32: {
         uint32_t i;
         memcpy(&i, at, 4);
-        dpar_text_int(out, i);
+        dpari_text_int(out, i);
         return;
     }
-    default: dpar_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    default: dpari_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
     }
-    dpar_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+    dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
 /* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
@@ -1592,7 +1592,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
         dpar_text_put(&t, "; of its owner, rank ");
-        dpar_text_int(&t, dpari_hx_owner(x, it, here));
+        dpari_text_int(&t, dpari_hx_owner(x, it, here));
         dpar_text_put(&t, ", comes ");
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
@@ -1956,19 +1956,19 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpar_text_put(&t, "field ");
-    dpar_text_int(&t, w->f);
+    dpari_text_int(&t, w->f);
     for (pass = 0; pass < 2; pass++) {
         dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
             dpar_text_put(&t, d ? ", " : "");
-            dpar_text_int(&t, pass ? q[d] : p[d]);
+            dpari_text_int(&t, pass ? q[d] : p[d]);
         }
-        dpar_text_char(&t, ')');
+        dpari_text_char(&t, ')');
         if (pass == 0) {
             dpar_text_put(&t, " component ");
-            dpar_text_int(&t, k);
+            dpari_text_int(&t, k);
             dpar_text_put(&t, " of rank ");
-            dpar_text_int(&t, rank);
+            dpari_text_int(&t, rank);
         }
         dpar_text_put(&t, pass ? ", should come " : " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);

@@ -1330,21 +1330,21 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
     }
-    dpar_text_int(t, a->stage);
+    dpari_text_int(t, a->stage);
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
     }
 }
 
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t)
 {
     if (a->joined) {
-        dpar_text_char(t, '(');
+        dpari_text_char(t, '(');
     }
     dpari_action_put(a, t);
     if (a->joined) {
-        dpar_text_char(t, ';');
+        dpari_text_char(t, ';');
         dpari_action_put(a + 1, t);
         dpar_text_put(t, ")OVERLAP_F_B");
     }
@@ -1376,14 +1376,14 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "line ");
-        dpar_text_int(&t, c->line);
+        dpari_text_int(&t, c->line);
         dpar_text_put(&t, ", column ");
-        dpar_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
         dpar_text_put(&t, ": expected ");
         dpar_text_put(&t, expected);
         if (end > c->at) {
             dpar_text_put(&t, ", not '");
-            dpar_text_slice(&t, c->s + c->at, end - c->at);
+            dpari_text_slice(&t, c->s + c->at, end - c->at);
             dpar_text_put(&t, "'");
         }
     }
@@ -1693,7 +1693,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
             if (k > s->begin[r]) {
-                dpar_text_char(t, ',');
+                dpari_text_char(t, ',');
             }
             dpar_action_write(&s->action[k], t);
         }
@@ -2455,9 +2455,9 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
-        dpar_text_int(&t, index);
+        dpari_text_int(&t, index);
         dpar_text_put(&t, ": ");
         dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
@@ -2910,16 +2910,16 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " waits for ");
     if (l->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpar_text_put(&t, "stage ");
-    dpar_text_int(&t, stage);
+    dpari_text_int(&t, stage);
     dpar_text_put(&t, wait.kind == DPAR_RECV_F ? "'s F" : "'s B");
-    dpar_text_int(&t, wait.micro);
+    dpari_text_int(&t, wait.micro);
     dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
                                                     : ", which comes later here or never");
     return DPAR_E_STUCK;
@@ -3440,13 +3440,13 @@ static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpar_text_int(t, m);
+            dpari_text_int(t, m);
             m = n;
         } else if (*form == '@') {
             dpari_proof_put(a, t);
             a = b;
         } else {
-            dpar_text_char(t, *form);
+            dpari_text_char(t, *form);
         }
     }
 }
@@ -5131,12 +5131,12 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, ": ");
-        dpar_text_int(&t, a->stage);
+        dpari_text_int(&t, a->stage);
         dpar_text_put(&t, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
-            dpar_text_int(&t, a->micro);
+            dpari_text_int(&t, a->micro);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -5593,13 +5593,13 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " waits at ");
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
     dpar_text_put(&t, " of rank ");
-    dpar_text_int(&t, other);
+    dpari_text_int(&t, other);
     dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
@@ -8993,7 +8993,7 @@ static int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
-    dpar_text_int(t, ticks / unit);
+    dpari_text_int(t, ticks / unit);
     if (rest > 0 && decimals > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
@@ -9004,7 +9004,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
             rest %= unit;
         }
         dpar_text_put(t, kept > 0 ? "." : "");
-        dpar_text_slice(t, digit, kept);
+        dpari_text_slice(t, digit, kept);
     }
 }
 
@@ -9079,11 +9079,11 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
 static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
-    dpar_text_int(t, g->schedule->ranks);
+    dpari_text_int(t, g->schedule->ranks);
     dpar_text_put(t, " ranks, ");
-    dpar_text_int(t, g->schedule->stages);
+    dpari_text_int(t, g->schedule->stages);
     dpar_text_put(t, " stages, ");
-    dpar_text_int(t, g->schedule->micros);
+    dpari_text_int(t, g->schedule->micros);
     dpar_text_put(t, " micro-batches, makespan ");
     dpari_gantt_time(t, last, g->unit, 6);
 }
@@ -9172,7 +9172,7 @@ static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
-        dpar_text_char(t, c);
+        dpari_text_char(t, c);
     }
 }
 
@@ -9185,8 +9185,8 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
         dpari_chart_fill(t, dpari_chart_mark(a), columns);
         return;
     }
-    dpar_text_char(t, dpari_chart_letter(s, a));
-    dpar_text_int(t, a->micro);
+    dpari_text_char(t, dpari_chart_letter(s, a));
+    dpari_text_int(t, a->micro);
     dpari_chart_fill(t, dash, columns - name);
 }
 
@@ -9196,7 +9196,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
     int64_t k, at = 0;
     dpar_text_put(t, "rank ");
     dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, " |");
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
@@ -9236,21 +9236,21 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
             break;
         }
     }
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
 {
     if (g->title != NULL) {
         dpar_text_put(t, g->title);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
     dpari_gantt_numbers(t, g, last);
     dpar_text_put(t, c->exact ? "; " : "; scaled: ");
-    dpar_text_int(t, c->columns);
+    dpari_text_int(t, c->columns);
     dpar_text_put(t, " columns = ");
     dpari_gantt_time(t, c->ticks, g->unit, 6);
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 /* A set of kinds. */
@@ -9313,11 +9313,11 @@ typedef struct dpari_figure {
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, name);
     dpar_text_put(t, "=\"");
     dpari_gantt_time(t, tenths, 10, 1);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
 }
 
 static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
@@ -9326,9 +9326,9 @@ static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, in
     dpar_text_put(t, "<rect class=\"");
     dpar_text_put(t, style);
     if (level >= 0) {
-        dpar_text_int(t, level);
+        dpari_text_int(t, level);
     }
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
     dpari_figure_number(t, "width", w);
@@ -9340,10 +9340,10 @@ static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_
 {
     dpar_text_put(t, "<text class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
-    dpar_text_char(t, '>');
+    dpari_text_char(t, '>');
 }
 
 static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
@@ -9359,7 +9359,7 @@ static void dpari_gantt_title(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
         char c = *s >= ' ' && *s < 127 ? *s : '?';
-        dpar_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+        dpari_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
     }
 }
 
@@ -9378,9 +9378,9 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
     int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
     int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
     dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpar_text_int(t, wide / 10);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, high / 10);
+    dpari_text_int(t, wide / 10);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, high / 10);
     dpar_text_put(
         t,
         "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
@@ -9488,7 +9488,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
     dpar_text_put(t, "<g><title>");
     dpar_action_write(&f->g->schedule->action[k], t);
     dpar_text_put(t, " on rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, ", ");
     dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
     dpar_text_put(t, " to ");
@@ -9506,7 +9506,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
         dpar_text_put(t, "</text>");
     }
 }
@@ -9539,7 +9539,7 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     int64_t y = dpari_figure_y(f, rank), k, busy = 0;
     dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, "</text>\n");
     dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
@@ -9633,9 +9633,9 @@ static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int3
     dpar_text_put(t, ",\n{\"ph\":\"");
     dpar_text_put(t, phase);
     dpar_text_put(t, "\",\"pid\":");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, ",\"tid\":");
-    dpar_text_int(t, thread);
+    dpari_text_int(t, thread);
 }
 
 static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
@@ -9647,7 +9647,7 @@ static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32
     dpar_text_put(t, "\",\"args\":{\"name\":\"");
     dpar_text_put(t, name);
     if (number >= 0) {
-        dpar_text_int(t, number);
+        dpari_text_int(t, number);
     }
     dpar_text_put(t, "\"}}");
 }
@@ -9673,14 +9673,14 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpar_text_put(t, "\",\"cat\":\"");
     dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
     dpar_text_put(t, "\",\"args\":{\"stage\":");
-    dpar_text_int(t, a->stage);
+    dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
     }
     if (dpari_gantt_is_message(a->kind)) {
         dpar_text_put(t, ",\"peer\":");
-        dpar_text_int(t, a->peer);
+        dpari_text_int(t, a->peer);
     }
     dpar_text_put(t, "}}");
 }
@@ -9707,7 +9707,7 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpar_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
     dpar_text_put(t, "}");
 }
 

@@ -1004,65 +1004,12 @@ module dpar
             integer(c_size_t), value :: bytes
         end subroutine
 
-        subroutine dpar_text_char(t, c) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            character(kind=c_char), value :: c
-        end subroutine
-
+        ! Appends a text. O(length).
         subroutine dpar_text_put(t, s) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
             character(kind=c_char), intent(in), target :: s(*)
         end subroutine
-
-        subroutine dpar_text_slice(t, s, n) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            character(kind=c_char), intent(in), target :: s(*)
-            integer(c_size_t), value :: n
-        end subroutine
-
-        subroutine dpar_text_int(t, v) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            integer(c_int64_t), value :: v
-        end subroutine
-
-        ! v with `decimals` (0..9) digits after the point, rounded half away from zero.
-        subroutine dpar_text_fixed(t, v, decimals) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            real(c_double), value :: v
-            integer(c_int32_t), value :: decimals
-        end subroutine
-
-        ! v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but
-        ! with exact halves away from zero.
-        subroutine dpar_text_real(t, v, digits) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            real(c_double), value :: v
-            integer(c_int32_t), value :: digits
-        end subroutine
-
-        ! Blanks until the current line has `column` UTF-8 characters.
-        subroutine dpar_text_column(t, column) bind(c)
-            import
-            type(dpar_text), intent(inout), target :: t
-            integer(c_size_t), value :: column
-        end subroutine
-
-        ! Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the
-        ! characters taken, 0 when there is no number. Never NaN; a number past the range becomes
-        ! infinite, which the caller refuses.
-        function dpar_text_read(s, n, value) bind(c)
-            import
-            character(kind=c_char), intent(in), target :: s(*)
-            integer(c_size_t), value :: n
-            real(c_double), intent(inout), target :: value
-            integer(c_size_t) :: dpar_text_read
-        end function
 
         ! ==== mesh ====
 
