@@ -105,6 +105,7 @@ DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *optio
 #include <string.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
+#include <unistd.h>
 #define DPARI_MPI_YIELD() ((void)sched_yield())
 #else
 #define DPARI_MPI_YIELD() ((void)0)
@@ -505,16 +506,16 @@ static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
 {
     dpari_operation_text(t, r->kind, r->sequence, r->type, r->count, r->root);
     if (dpari_kind_reduces(r->kind)) {
-        dpar_text_char(t, ' ');
+        dpari_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(r->op));
     }
     if (dpari_kind_rooted(r->kind)) {
         dpar_text_put(t, " root ");
-        dpar_text_int(t, r->root);
+        dpari_text_int(t, r->root);
     }
     if (!dpari_kind_sends(r->kind) && r->tag != 0) {
         dpar_text_put(t, " tag ");
-        dpar_text_int(t, r->tag);
+        dpari_text_int(t, r->tag);
     }
 }
 
@@ -534,7 +535,7 @@ static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
         words[length] = 0;
         dpar_text_put(&t, words);
     } else {
-        dpar_text_int(&t, code);
+        dpari_text_int(&t, code);
     }
 }
 
@@ -654,7 +655,7 @@ static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
     if (note->status < 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, note->rank);
+        dpari_text_int(&t, note->rank);
         dpar_text_put(&t, " says: ");
         dpar_text_put(&t, note->text);
         dpari_mpi_break(c, note->status, why.text, 0);
@@ -722,7 +723,7 @@ static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int
         }
         if (n < 8) {
             dpar_text_put(t, n > 0 ? ", " : "");
-            dpar_text_int(t, r);
+            dpari_text_int(t, r);
         } else if (n == 8) {
             dpar_text_put(t, ", ...");
         }
@@ -743,7 +744,7 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
         const dpari_mpi_note *h = &c->heard[r];
         if (h->sequence != 0 && !dpari_mpi_waits_with(task, r)) {
             dpar_text_put(t, "; rank ");
-            dpar_text_int(t, r);
+            dpari_text_int(t, r);
             dpar_text_put(t, " waits in ");
             dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
             return;
@@ -759,11 +760,11 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, " on rank ");
-    dpar_text_int(&t, c->comm.rank);
+    dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, c->comm.size);
+    dpari_text_int(&t, c->comm.size);
     dpar_text_put(&t, ": not done after ");
-    dpar_text_real(&t, c->comm.timeout_s, 3);
+    dpari_text_real(&t, c->comm.timeout_s, 3);
     dpar_text_put(&t, " s; ");
     if (c->comm.size > DPARI_MPI_RANKS_TOLD) {
         dpar_text_put(&t, "MPI cannot tell which rank is missing");
@@ -787,17 +788,17 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": rank ");
-    dpar_text_int(&t, peer);
+    dpari_text_int(&t, peer);
     dpar_text_put(&t, " sent ");
     if (got < 0) {
         dpar_text_put(&t, "more elements than the ");
     } else {
-        dpar_text_int(&t, got);
+        dpari_text_int(&t, got);
         dpar_text_put(&t, " elements, not the ");
     }
-    dpar_text_int(&t, expected);
+    dpari_text_int(&t, expected);
     dpar_text_put(&t, " that rank ");
-    dpar_text_int(&t, task->ctx->comm.rank);
+    dpari_text_int(&t, task->ctx->comm.rank);
     dpar_text_put(&t, " expects");
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
@@ -1835,7 +1836,7 @@ static void dpari_mpi_disagree(dpari_mpi_task *t)
     dpar_text_put(&s, "rank 0 calls ");
     dpari_mpi_describe_record(&s, a);
     dpar_text_put(&s, ", rank ");
-    dpar_text_int(&s, r);
+    dpari_text_int(&s, r);
     dpar_text_put(&s, " calls ");
     dpari_mpi_describe_record(&s, &t->calls[r]);
     if (a->state != t->calls[r].state) {
@@ -2188,9 +2189,9 @@ static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
     }
     dpar_text_init(&t, c->comm.why.text, sizeof c->comm.why.text);
     dpar_text_put(&t, "tag ");
-    dpar_text_int(&t, call->tag);
+    dpari_text_int(&t, call->tag);
     dpar_text_put(&t, " is above this MPI's largest, ");
-    dpar_text_int(&t, c->tag_most);
+    dpari_text_int(&t, c->tag_most);
     return DPAR_E_ARG;
 }
 
@@ -2355,7 +2356,7 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
         dpar_text t;
         dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpar_text_put(&t, "no memory for ");
-        dpar_text_int(&t, bytes);
+        dpari_text_int(&t, bytes);
         dpar_text_put(&t, " bytes");
         return DPAR_E_MEMORY;
     }
@@ -2422,9 +2423,9 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
     int32_t r;
     dpari_mpi_listen(c);
     dpar_text_put(out, "rank ");
-    dpar_text_int(out, comm->rank);
+    dpari_text_int(out, comm->rank);
     dpar_text_put(out, " of ");
-    dpar_text_int(out, comm->size);
+    dpari_text_int(out, comm->size);
     dpar_text_put(out, ", mpi\n");
     for (; i < c->records; i++) {
         const dpari_mpi_record *record = &c->ring[i % DPARI_MPI_RING];
@@ -2433,16 +2434,16 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
         dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
                            : record->state < 0        ? ": failed"
                                                       : ": done");
-        dpar_text_char(out, '\n');
+        dpari_text_char(out, '\n');
     }
     for (r = 0; c->heard != NULL && r < comm->size; r++) {
         const dpari_mpi_note *h = &c->heard[r];
         if (h->sequence != 0) {
             dpar_text_put(out, "rank ");
-            dpar_text_int(out, r);
+            dpari_text_int(out, r);
             dpar_text_put(out, " was heard waiting in ");
             dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root);
-            dpar_text_char(out, '\n');
+            dpari_text_char(out, '\n');
         }
     }
 }
@@ -2717,9 +2718,9 @@ static int dpari_mpi_name(MPI_Comm node, dpar_start *job)
     job->size = job->local_size = (int32_t)size;
     dpar_text_init(&t, job->id, sizeof job->id);
     dpar_text_put(&t, "node ");
-    dpar_text_int(&t, (int64_t)getpid());
-    dpar_text_char(&t, ' ');
-    dpar_text_int(&t, (int64_t)(MPI_Wtime() * 1e9));
+    dpari_text_int(&t, (int64_t)getpid());
+    dpari_text_char(&t, ' ');
+    dpari_text_int(&t, (int64_t)(MPI_Wtime() * 1e9));
     return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
 }
 

@@ -69,7 +69,7 @@
 #ifndef DPAR_NCCL_H
 #define DPAR_NCCL_H
 
-#include "dpar.h"
+#include "dpar_comm.h"
 #include <nccl.h>
 
 /* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
@@ -171,11 +171,22 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #if !defined(DPAR_NCCL_LINK)
 #include <dlfcn.h>
 #endif
@@ -344,11 +355,11 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 /* "2.28.9" */
 static void dpari_nccl_put_version(dpar_text *t, int32_t version)
 {
-    dpar_text_int(t, version / 10000);
-    dpar_text_char(t, '.');
-    dpar_text_int(t, version / 100 % 100);
-    dpar_text_char(t, '.');
-    dpar_text_int(t, version % 100);
+    dpari_text_int(t, version / 10000);
+    dpari_text_char(t, '.');
+    dpari_text_int(t, version / 100 % 100);
+    dpari_text_char(t, '.');
+    dpari_text_int(t, version % 100);
 }
 
 static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
@@ -576,16 +587,16 @@ static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
 {
     dpari_operation_text(t, n->kind, n->sequence, n->type, n->count, n->root);
     if (dpari_kind_reduces(n->kind)) {
-        dpar_text_char(t, ' ');
+        dpari_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(n->op));
     }
     if (dpari_kind_rooted(n->kind)) {
         dpar_text_put(t, " root ");
-        dpar_text_int(t, n->root);
+        dpari_text_int(t, n->root);
     }
     if (n->tag != 0) {
         dpar_text_put(t, " tag ");
-        dpar_text_int(t, n->tag);
+        dpari_text_int(t, n->tag);
     }
 }
 
@@ -2626,11 +2637,11 @@ static void dpari_nccl_compare(dpari_nccl_world *w, int32_t rank)
         m.note.comm = a->comm;
         dpar_text_init(&t, m.text, sizeof m.text);
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, r < rank ? r : rank);
+        dpari_text_int(&t, r < rank ? r : rank);
         dpar_text_put(&t, " is in ");
         dpari_nccl_describe_note(&t, r < rank ? b : a);
         dpar_text_put(&t, ", rank ");
-        dpar_text_int(&t, r < rank ? rank : r);
+        dpari_text_int(&t, r < rank ? rank : r);
         dpar_text_put(&t, " in ");
         dpari_nccl_describe_note(&t, r < rank ? a : b);
         if (a->comm != 0) {
@@ -2713,7 +2724,7 @@ static void dpari_nccl_died(dpari_nccl_world *w, int32_t rank)
         if (r < c->comm.size) {
             dpar_text_init(&t, text, sizeof text);
             dpar_text_put(&t, "rank ");
-            dpar_text_int(&t, r);
+            dpari_text_int(&t, r);
             dpar_text_put(&t, " is gone: its process ended, or no longer answers");
             (void)dpari_nccl_break(c, DPAR_E_PEER, text, 0);
         }
@@ -2737,7 +2748,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *w, const dpari_nccl_message
     dpar_text_init(&t, text, sizeof text);
     if (m->status != DPAR_E_MISMATCH) {
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, r);
+        dpari_text_int(&t, r);
         dpar_text_put(&t, " says: ");
     }
     dpar_text_put(&t, m->text);
@@ -2980,7 +2991,7 @@ static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpar
             continue;
         }
         dpar_text_put(t, "; rank ");
-        dpar_text_int(t, r);
+        dpari_text_int(t, r);
         dpar_text_put(t, known ? " is not there" : " does not answer");
         if (known && b->sequence >= 0) {
             dpar_text_put(t, b->waits ? ", it is in " : ", its last is ");
@@ -2989,7 +3000,7 @@ static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpar
     }
     if (n > 8) {
         dpar_text_put(t, "; and ");
-        dpar_text_int(t, n - 8);
+        dpari_text_int(t, n - 8);
         dpar_text_put(t, " more");
     }
     if (n == 0) {
@@ -3005,11 +3016,11 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root);
     dpar_text_put(&t, " on rank ");
-    dpar_text_int(&t, c->comm.rank);
+    dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, c->comm.size);
+    dpari_text_int(&t, c->comm.size);
     dpar_text_put(&t, ": not done after ");
-    dpar_text_real(&t, c->comm.timeout_s, 3);
+    dpari_text_real(&t, c->comm.timeout_s, 3);
     dpar_text_put(&t, " s");
     if (w->side.links == 0) {
         dpar_text_put(&t, "; there is no side channel that says which rank is missing");
@@ -3139,9 +3150,9 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
     } else { /* each process passes for a host of its own: NCCL asks for its name once */
         dpar_text_init(&t, host, sizeof host);
         dpar_text_put(&t, "dpar-");
-        dpar_text_int(&t, rank);
-        dpar_text_char(&t, '-');
-        dpar_text_int(&t, (int64_t)getpid());
+        dpari_text_int(&t, rank);
+        dpari_text_char(&t, '-');
+        dpari_text_int(&t, (int64_t)getpid());
         (void)setenv("NCCL_HOSTID", host, 0);
         (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         (void)setenv("NCCL_NET", "Socket", 0);
@@ -3379,7 +3390,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job, int3
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpar_text_put(&t, "rank 0 cannot listen at port ");
-        dpar_text_int(&t, port);
+        dpari_text_int(&t, port);
         dpari_os_error(&t, errno);
         return dpari_nccl_says(DPAR_E_SYSTEM, why, text, "; set DPAR_NCCL_PORT to one that is free",
                                NULL, NULL);
@@ -3545,7 +3556,7 @@ static void dpari_nccl_put_away(dpar_text *t, dpari_nccl_world *w)
         if (w->side.link[r].state != DPARI_NCCL_HERE) {
             if (n < 8) {
                 dpar_text_put(t, n == 0 ? "; not heard of: ranks " : ", ");
-                dpar_text_int(t, r);
+                dpari_text_int(t, r);
             }
             n++;
         }
@@ -3571,11 +3582,11 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, 
     if (code == ncclInProgress && why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, "making a communicator of ");
-        dpar_text_int(&t, w->size);
+        dpari_text_int(&t, w->size);
         dpar_text_put(&t, " ranks: not done after ");
-        dpar_text_real(&t, w->options.timeout_s, 3);
+        dpari_text_real(&t, w->options.timeout_s, 3);
         dpar_text_put(&t, " s on rank ");
-        dpar_text_int(&t, w->rank);
+        dpari_text_int(&t, w->rank);
         dpari_nccl_put_away(&t, w);
     } else if (code != ncclInProgress) {
         dpari_nccl_say(&w->api, why, "ncclCommInitRank", code);
@@ -3919,9 +3930,9 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     dpari_nccl_lock(w);
     dpari_nccl_reap(w);
     dpar_text_put(out, "rank ");
-    dpar_text_int(out, comm->rank);
+    dpari_text_int(out, comm->rank);
     dpar_text_put(out, " of ");
-    dpar_text_int(out, comm->size);
+    dpari_text_int(out, comm->size);
     dpar_text_put(out, ", nccl\n");
     for (; i < c->records; i++) {
         const dpari_nccl_record *record = &c->ring[i % DPARI_NCCL_RING];
@@ -3931,17 +3942,17 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
         dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
                            : record->state < 0        ? ": failed"
                                                       : ": done");
-        dpar_text_char(out, '\n');
+        dpari_text_char(out, '\n');
     }
     for (r = 0; w->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &w->side.note[c->member[r]];
         if (r != comm->rank && w->side.known[c->member[r]] && n->comm == c->name &&
             n->sequence >= 0) {
             dpar_text_put(out, "rank ");
-            dpar_text_int(out, r);
+            dpari_text_int(out, r);
             dpar_text_put(out, n->waits ? " was heard waiting in " : " was heard past ");
             dpari_nccl_describe_note(out, n);
-            dpar_text_char(out, '\n');
+            dpari_text_char(out, '\n');
         }
     }
     dpari_nccl_unlock(w);
@@ -4221,10 +4232,10 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
         dpar_text_put(&t, name);
         dpar_text_put(&t, " key=dpar_nccl value=");
         for (i = 0; i < n; i++) {
-            dpar_text_char(&t, hex[b[i] >> 4]);
-            dpar_text_char(&t, hex[b[i] & 15]);
+            dpari_text_char(&t, hex[b[i] >> 4]);
+            dpari_text_char(&t, hex[b[i] & 15]);
         }
-        dpar_text_char(&t, '\n');
+        dpari_text_char(&t, '\n');
         bad = dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
               strstr(answer, "rc=0") == NULL;
     }
@@ -4266,12 +4277,12 @@ static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64
     int32_t i;
     dpar_text_init(&t, to, room);
     dpar_text_put(&t, file);
-    dpar_text_char(&t, '.');
+    dpari_text_char(&t, '.');
     for (i = 60; i >= 0; i -= 4) {
-        dpar_text_char(&t, hex[job >> i & 15]);
+        dpari_text_char(&t, hex[job >> i & 15]);
     }
-    dpar_text_char(&t, '-');
-    dpar_text_int(&t, size);
+    dpari_text_char(&t, '-');
+    dpari_text_int(&t, size);
 }
 
 /* Written aside, then renamed: nobody reads half of it. */
@@ -4283,8 +4294,8 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
     int fd, bad;
     dpar_text_init(&t, aside, sizeof aside);
     dpar_text_put(&t, name);
-    dpar_text_char(&t, '.');
-    dpar_text_int(&t, (int64_t)getpid());
+    dpari_text_char(&t, '.');
+    dpari_text_int(&t, (int64_t)getpid());
     (void)unlink(name);
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bad = fd < 0 || write(fd, bytes, n) != (ssize_t)n;
@@ -4357,7 +4368,7 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
     memset(&hints, 0, sizeof hints);
     hints.ai_socktype = SOCK_STREAM;
     dpar_text_init(&t, service, sizeof service);
-    dpar_text_int(&t, port);
+    dpari_text_int(&t, port);
     code = getaddrinfo(address, service, &hints, &all);
     if (code != 0) {
         return dpari_nccl_says(DPAR_E_ARG, why, "cannot find rank 0's machine ", address, ": ",
@@ -4405,9 +4416,9 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar
     }
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_int(&t, missing);
+        dpari_text_int(&t, missing);
         dpar_text_put(&t, " of ");
-        dpar_text_int(&t, w->size);
+        dpari_text_int(&t, w->size);
         dpar_text_put(&t, " ranks did not come to rank 0 before the deadline");
         dpari_nccl_put_away(&t, w);
     }
@@ -4802,20 +4813,20 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
                            "(one rank, and NCCL_DEBUG of your own, say nothing)");
     } else {
         dpar_text_put(out, "NCCL's transports of this rank: ");
-        dpar_text_int(out, t.p2p);
+        dpari_text_int(out, t.p2p);
         dpar_text_put(out, " by P2P, ");
-        dpar_text_int(out, t.shm);
+        dpari_text_int(out, t.shm);
         dpar_text_put(out, " by shared memory, ");
-        dpar_text_int(out, t.ib);
+        dpari_text_int(out, t.ib);
         dpar_text_put(out, " by InfiniBand, ");
-        dpar_text_int(out, t.socket);
+        dpari_text_int(out, t.socket);
         dpar_text_put(out, " by sockets, ");
-        dpar_text_int(out, t.other);
+        dpari_text_int(out, t.other);
         dpar_text_put(out, " by others");
     }
     dpar_text_put(out, "; network ");
     dpar_text_put(out, t.network[0] != 0 ? t.network : "not said");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
@@ -4848,7 +4859,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     if (shared) {
         dpar_text_put(out, "DPAR_TEST_SHARE_GPU: ranks share a device, for tests: slow\n");
     }

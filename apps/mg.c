@@ -671,9 +671,7 @@ static int choose_grid(request *q)
     grid.weight[0] = 4; /* planes lie in one piece */
     grid.weight[1] = 5;
     grid.periodic = 3;
-    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK
-               ? 0
-               : complain(why.text, NULL);
+    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK ? 0 : complain(why.text, NULL);
 }
 
 #ifdef USE_MPI

@@ -590,9 +590,8 @@ static dpar_status cut(planet *p, int64_t reach)
     dpar_mesh mesh;
     dpar_halo h;
     int32_t f;
-    dpar_status st =
-        dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST, p->c->size,
-                       &p->why);
+    dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST,
+                                    p->c->size, &p->why);
     placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
     memset(&h, 0, sizeof h);
@@ -1203,9 +1202,7 @@ static int divide(settings *s, int32_t ranks)
     }
     s->parts[0] = a;
     s->parts[1] = b;
-    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK
-               ? complain(why.text, NULL)
-               : 0;
+    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK ? complain(why.text, NULL) : 0;
 }
 
 /* Ranks, from mpirun or from here, and what they do. */

@@ -53,8 +53,7 @@ static void dpar_describe(dpar_case *x)
     x->halo.periodic = 7;
     dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_LAST_FASTEST, 0, &why), "mesh",
               why.text);
-    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout",
-              why.text);
+    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout", why.text);
 }
 
 static void dpar_join(void)

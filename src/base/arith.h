@@ -24,13 +24,28 @@
 #define DPARI_APART static
 #endif
 
+/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. */
+#if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
+#define DPARI_COLD __attribute__((cold))
+#else
+#define DPARI_COLD
+#endif
+
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
+#if defined(__SIZEOF_INT128__) /* where the processor says it; elsewhere it would be a call */
+    int64_t p;
+    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
+        return 0;
+    }
+    *product = p;
+#else
     if (a < 0 || b < 0 || (b > 0 && a > INT64_MAX / b)) {
         return 0;
     }
     *product = a * b;
+#endif
     return 1;
 }
 
@@ -229,8 +244,8 @@ DPARI_FN dpar_status dpari_say_word(dpar_status status, dpar_why *why, const cha
     return status;
 }
 
-DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                               int64_t b, int64_t c, int64_t d)
+DPARI_UNUSED DPARI_APART dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "base.h"
 
-DPAR_API const char *dpar_status_text(dpar_status status)
+#include "arith.h"
+
+DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 {
     switch (status) {
 #define DPARI_STATUS_CASE(name, value, text)                                                       \

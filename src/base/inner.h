@@ -5,6 +5,24 @@
 
 #include "arith.h"
 #include "box.h"
+#include "text.h"
+
+/* Appends a character, the first n characters of a text, a whole number. O(length). */
+DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
+DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
+DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v);
+/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
+ * beyond 9e15 as dpari_text_real with 6 digits. */
+DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
+ * exact halves away from zero. */
+DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
+/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
+DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
+ * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
+ * caller refuses. */
+DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
 DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "text.h"
 
-#include "arith.h"
+#include "inner.h"
 #include "real.h"
 
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
@@ -16,7 +16,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     }
 }
 
-DPAR_API void dpar_text_char(dpar_text *t, char c)
+DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -30,25 +30,25 @@ DPAR_API void dpar_text_char(dpar_text *t, char c)
     }
 }
 
-DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
-        dpar_text_char(t, s[i]);
+        dpari_text_char(t, s[i]);
     }
 }
 
 DPAR_API void dpar_text_put(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
-        dpar_text_char(t, *s);
+        dpari_text_char(t, *s);
     }
 }
 
-DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
+DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v)
 {
     char digits[24];
-    dpar_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
+    dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
@@ -64,8 +64,7 @@ typedef struct dpari_text_decimal {
 
 static uint32_t dpari_text_ten(int32_t power)
 {
-    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
-                                    100000, 1000000, 10000000, 100000000};
+    static const uint32_t ten[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     return ten[power];
 }
 
@@ -209,7 +208,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_DOOR DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -217,7 +216,7 @@ DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
     int32_t high = 0, i, zero = 1;
     decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
     if (size >= 9e15 || !(size >= 0.0)) {
-        dpar_text_real(t, v, 6);
+        dpari_text_real(t, v, 6);
         return;
     }
     d.n = d.whole = d.lost = 0;
@@ -232,13 +231,13 @@ DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
         zero = zero && digit[i] == '0';
     }
     if (v < 0.0 && !zero) {
-        dpar_text_char(t, '-');
+        dpari_text_char(t, '-');
     }
     for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
         if (i == high + 1) {
-            dpar_text_char(t, '.');
+            dpari_text_char(t, '.');
         }
-        dpar_text_char(t, digit[i]);
+        dpari_text_char(t, digit[i]);
     }
 }
 
@@ -248,22 +247,22 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     if (point <= 0) {
         dpar_text_put(t, "0.");
         for (i = point; i < 0; i++) {
-            dpar_text_char(t, '0');
+            dpari_text_char(t, '0');
         }
         point = -1;
     }
     for (i = 0; i < n; i++) {
         if (i == point) {
-            dpar_text_char(t, '.');
+            dpari_text_char(t, '.');
         }
-        dpar_text_char(t, digit[i]);
+        dpari_text_char(t, digit[i]);
     }
     for (; i < point; i++) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
     }
 }
 
-DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -273,11 +272,11 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
         return;
     }
     if (v < 0.0) {
-        dpar_text_char(t, '-');
+        dpari_text_char(t, '-');
         v = -v;
     }
     if (v <= 0.0) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
         return;
     }
     dpari_text_expand(&d, v);
@@ -295,15 +294,15 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
     dpar_text_put(t, first < 0 ? "e-" : "e+");
     first = first < 0 ? -first : first;
     if (first < 10) {
-        dpar_text_char(t, '0');
+        dpari_text_char(t, '0');
     }
-    dpar_text_int(t, first);
+    dpari_text_int(t, first);
 }
 
-DPAR_API void dpar_text_column(dpar_text *t, size_t column)
+DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
-        dpar_text_char(t, ' ');
+        dpari_text_char(t, ' ');
     }
 }
 
@@ -433,7 +432,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
+DPARI_DOOR DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;

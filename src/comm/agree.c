@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "agree.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/type.h"
 #include "../index/layout.h"
 #include "comm.h"
@@ -221,9 +221,9 @@ static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
         if (*name == '#') {
-            dpar_text_int(t, index);
+            dpari_text_int(t, index);
         } else {
-            dpar_text_char(t, *name);
+            dpari_text_char(t, *name);
         }
     }
 }
@@ -241,11 +241,11 @@ static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int6
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
         const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
-        dpar_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(t, dpar_type_name((int32_t)value));
     } else {
-        dpar_text_int(t, value);
+        dpari_text_int(t, value);
     }
 }
 
@@ -260,9 +260,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text_put(&t, ": ");
     if (f->name == NULL || !alike) {
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, who[1]);
+        dpari_text_int(&t, who[1]);
         dpar_text_put(&t, " begins such a plan, rank ");
-        dpar_text_int(&t, who[0]);
+        dpari_text_int(&t, who[0]);
         dpar_text_put(&t, " another one");
         return;
     }
@@ -276,12 +276,12 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
             dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
             dpar_text_put(&t, " on rank ");
         }
-        dpar_text_int(&t, who[i]);
+        dpari_text_int(&t, who[i]);
     }
 }
 
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                     dpari_state *state, const void *given, dpar_why *why)
+                                      dpari_state *state, const void *given, dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -322,7 +322,7 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 }
 
 DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why)
+                                        const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {

@@ -19,6 +19,8 @@
  * Words have one writer and only grow. A published word makes visible all that its writer wrote
  * before: release and acquire are all the order that is needed. */
 #include "coll.h"
+
+#include "../base/inner.h"
 #include "engine.h"
 #include "kernel.h"
 
@@ -508,7 +510,7 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text_init(&t, why.text, sizeof why.text);
     if (g->id != 0) {
         dpar_text_put(&t, "group ");
-        dpar_text_int(&t, g->id);
+        dpari_text_int(&t, g->id);
         dpar_text_put(&t, ": ");
     }
     left = dpari_put_called(&t, g, k, first);
@@ -758,15 +760,15 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, dpar_collective_name(k->call.kind));
     dpar_text_put(&t, " #");
-    dpar_text_int(&t, k->sequence);
+    dpari_text_int(&t, k->sequence);
     dpar_text_put(&t, ": rank ");
-    dpar_text_int(&t, from);
+    dpari_text_int(&t, from);
     dpar_text_put(&t, " gives ");
-    dpar_text_int(&t, gives / unit);
+    dpari_text_int(&t, gives / unit);
     dpar_text_put(&t, " elements to rank ");
-    dpar_text_int(&t, g->comm.rank);
+    dpari_text_int(&t, g->comm.rank);
     dpar_text_put(&t, ", which takes ");
-    dpar_text_int(&t, takes / unit);
+    dpari_text_int(&t, takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 

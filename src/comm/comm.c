@@ -31,8 +31,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     dpar_text t;
     dpari_comm_begin(c, &t, call);
     dpar_text_put(&t, name);
-    dpar_text_char(&t, ' ');
-    dpar_text_int(&t, got);
+    dpari_text_char(&t, ' ');
+    dpari_text_int(&t, got);
     dpar_text_put(&t, " is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -45,7 +45,7 @@ static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, cons
     dpar_text_put(&t, "type ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " (");
-    dpar_text_int(&t, call->type);
+    dpari_text_int(&t, call->type);
     dpar_text_put(&t, ") is not ");
     dpar_text_put(&t, domain);
     return DPAR_E_ARG;
@@ -62,43 +62,55 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root)
+                                     int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
     dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
-        dpar_text_int(t, sequence);
+        dpari_text_int(t, sequence);
     }
     if (kind != DPAR_BARRIER) {
         dpar_text_put(t, " of ");
-        dpar_text_int(t, count);
-        dpar_text_char(t, ' ');
+        dpari_text_int(t, count);
+        dpari_text_char(t, ' ');
         dpar_text_put(t, dpar_type_name(type));
     }
     if (message) {
         dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpar_text_int(t, root);
+        dpari_text_int(t, root);
     }
 }
 
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
-static int dpari_kind_reduces(int32_t kind)
+DPARI_DOOR int dpari_kind_reduces(int32_t kind)
 {
     return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
 }
 
-static int dpari_kind_rooted(int32_t kind)
+DPARI_DOOR int dpari_kind_rooted(int32_t kind)
 {
     return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
            kind == DPAR_SCATTER;
 }
 
-static int dpari_kind_sends(int32_t kind)
+DPARI_DOOR int dpari_kind_sends(int32_t kind)
 {
     return kind == DPAR_SEND || kind == DPAR_RECV;
 }
@@ -116,7 +128,7 @@ static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
            (call->kind == DPAR_GATHER && call->root == c->rank);
 }
 
-static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
         return call->root == c->rank;
@@ -124,7 +136,7 @@ static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
 }
 
-static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
         return call->root == c->rank;
@@ -139,11 +151,11 @@ static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_int(&t, count);
+    dpari_text_int(&t, count);
     dpar_text_put(&t, " elements of ");
     dpar_text_put(&t, dpar_type_name(call->type));
     dpar_text_put(&t, " for ");
-    dpar_text_int(&t, c->size);
+    dpari_text_int(&t, c->size);
     dpar_text_put(&t, " ranks are more than 2^62 bytes");
     return DPAR_E_RANGE;
 }
@@ -554,7 +566,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 }
 
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work)
+                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
@@ -717,11 +729,11 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpar_text_put(&t, "split: the mesh's ranks ");
-        dpar_text_int(&t, mesh->offset);
+        dpari_text_int(&t, mesh->offset);
         dpar_text_put(&t, " .. ");
-        dpar_text_int(&t, mesh->offset + last);
+        dpari_text_int(&t, mesh->offset + last);
         dpar_text_put(&t, " are not ranks of this communicator of ");
-        dpar_text_int(&t, c->size);
+        dpari_text_int(&t, c->size);
         dpar_text_put(&t, ", each once");
         return DPAR_E_ARG;
     }
@@ -745,7 +757,7 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_int(&t, bytes);
+        dpari_text_int(&t, bytes);
         dpar_text_put(&t, " bytes cannot be allocated");
         return DPAR_E_ARG;
     }

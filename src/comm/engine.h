@@ -11,15 +11,24 @@
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
+/* Does an operation of this kind combine elements, has it a root, is it a message? */
+DPARI_DOOR int dpari_kind_reduces(int32_t kind);
+DPARI_DOOR int dpari_kind_rooted(int32_t kind);
+DPARI_DOOR int dpari_kind_sends(int32_t kind);
+/* Has this rank something in call->in, in call->out? */
+DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
+DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+/* "sum", "avg", ... */
+DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                    int64_t count, int32_t root);
+                                     int64_t count, int32_t root);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                               int32_t wire, int32_t op, dpar_work *work);
+                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- operations that post their messages bit by bit ----
  *

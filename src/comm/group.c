@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "group.h"
+
+#include "../base/inner.h"
 #include "world.h"
 
 /* ---- the memory behind a member ---------------------------------------------------------------
@@ -96,10 +98,10 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
         dpar_text_put(t, " (");
-        dpar_text_int(t, g->world_rank[rank]);
+        dpari_text_int(t, g->world_rank[rank]);
         dpar_text_put(t, " in the world)");
     }
 }
@@ -120,10 +122,10 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_wor
     dpar_text_put(t, " of ");
     if (g->id != 0) {
         dpar_text_put(t, "group ");
-        dpar_text_int(t, g->id);
+        dpari_text_int(t, g->id);
         dpar_text_put(t, " of ");
     }
-    dpar_text_int(t, g->comm.size);
+    dpari_text_int(t, g->comm.size);
     dpar_text_put(t, " ranks: ");
 }
 
@@ -142,7 +144,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
     }
     if (dead > DPARI_NAMED) {
         dpar_text_put(t, " and ");
-        dpar_text_int(t, dead - DPARI_NAMED);
+        dpari_text_int(t, dead - DPARI_NAMED);
         dpar_text_put(t, " more");
     }
 }
@@ -169,7 +171,7 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 }
 
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links)
+                                       double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "job.h"
 
+#include "../base/inner.h"
+
 /* One row of the table of launchers: the variables that hold its numbers. The second name of a
  * pair is looked at when the first is not set; NULL: there is none. */
 typedef struct dpari_job_row {
@@ -36,7 +38,8 @@ DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
     return site->env(site->user, name);
 }
 
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                   size_t room)
 {
     char full[512];
     dpar_text t;
@@ -68,7 +71,7 @@ DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, cha
 }
 
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d)
+                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -584,7 +587,7 @@ static int64_t dpari_job_started(int64_t pid)
     dpari_site_here(&here);
     dpar_text_init(&t, path, sizeof path);
     dpar_text_put(&t, "/proc/");
-    dpar_text_int(&t, pid);
+    dpari_text_int(&t, pid);
     dpar_text_put(&t, "/stat");
     n = dpari_site_read(&here, path, text, sizeof text);
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
@@ -629,9 +632,9 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
         dpar_text_put(&t, "process ");
-        dpar_text_int(&t, starter);
+        dpari_text_int(&t, starter);
         dpar_text_put(&t, " of ");
-        dpar_text_int(&t, dpari_job_started(starter));
+        dpari_text_int(&t, dpari_job_started(starter));
     }
     return status;
 }

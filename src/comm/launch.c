@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "launch.h"
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "comm.h"
 #include "group.h"
 #include "job.h"
@@ -108,9 +108,9 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, " returned ");
-        dpar_text_int(&t, result);
+        dpari_text_int(&t, result);
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
@@ -289,9 +289,9 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, started);
+    dpari_text_int(&t, started);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, l->n);
+    dpari_text_int(&t, l->n);
     dpar_text_put(&t, " could not be forked: ");
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
@@ -357,11 +357,11 @@ static const char *dpari_signal_name(int number)
 static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     if (s->ending < 0) {
         dpar_text_put(t, s->returned ? " returned and was then killed by signal "
                                      : " was killed by signal ");
-        dpar_text_int(t, -s->ending);
+        dpari_text_int(t, -s->ending);
         dpar_text_put(t, " (");
         dpar_text_put(t, dpari_signal_name(-s->ending));
         dpar_text_put(t, ")");
@@ -371,13 +371,13 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, s->returned ? "" : s->why.text);
     } else if (s->returned) {
         dpar_text_put(t, " returned ");
-        dpar_text_int(t, s->result);
+        dpari_text_int(t, s->result);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
         dpar_text_put(t, " left the program with status ");
-        dpar_text_int(t, s->ending);
+        dpari_text_int(t, s->ending);
         dpar_text_put(t, " before its function returned");
     }
 }
@@ -416,7 +416,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
-            dpar_text_int(&t, r);
+            dpari_text_int(&t, r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
@@ -485,7 +485,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
     double value;
     if (text != NULL) {
         size_t n = dpari_length(text);
-        if (n == 0 || dpar_text_read(text, n, &value) != n || !dpari_finite(value)) {
+        if (n == 0 || dpari_text_number(text, n, &value) != n || !dpari_finite(value)) {
             return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
                                   "\", which is no number of seconds", NULL);
         }
@@ -520,7 +520,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
 }
 
 DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                     dpar_comm **world, dpar_why *why)
+                                      dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
@@ -535,7 +535,7 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 }
 
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                    dpar_why *why)
+                                     dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "meet.h"
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "job.h"
 #include "os.h"
@@ -76,13 +76,13 @@ DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t na
     int digit;
     dpar_text_init(&t, text, sizeof text);
     dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
-    dpar_text_int(&t, (int64_t)getuid());
-    dpar_text_char(&t, '.');
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
     for (digit = 60; digit >= 0; digit -= 4) {
-        dpar_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
+        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
-    dpar_text_char(&t, '.');
-    dpar_text_int(&t, k);
+    dpari_text_char(&t, '.');
+    dpari_text_int(&t, k);
     n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
@@ -253,8 +253,8 @@ static void dpari_meet_sweep(void)
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
     dpar_text_put(&t, "dpar.");
-    dpar_text_int(&t, (int64_t)getuid());
-    dpar_text_char(&t, '.');
+    dpari_text_int(&t, (int64_t)getuid());
+    dpari_text_char(&t, '.');
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -450,19 +450,19 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
             if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
                 dpar_text_put(&t, named > 1 ? ", " : "");
-                dpar_text_int(&t, r);
+                dpari_text_int(&t, r);
             }
         }
         dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
-        dpar_text_int(&t, h->job->size);
+        dpari_text_int(&t, h->job->size);
         dpar_text_put(&t, " did not come");
     }
     dpar_text_put(&t, " within ");
-    dpar_text_fixed(&t, dpari_os_now() - h->began, 1);
+    dpari_text_fixed(&t, dpari_os_now() - h->began, 1);
     dpar_text_put(&t, " s");
     if (h->strangers > 0) {
         dpar_text_put(&t, "; connections that were of no rank of this job: ");
-        dpar_text_int(&t, h->strangers);
+        dpari_text_int(&t, h->strangers);
     }
     return DPAR_E_TIMEOUT;
 }
@@ -764,9 +764,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpar_text_put(&t, "rank 0 of ");
-    dpar_text_int(&t, job->size);
+    dpari_text_int(&t, job->size);
     dpar_text_put(&t, " did not come within ");
-    dpar_text_fixed(&t, dpari_os_now() - began, 1);
+    dpari_text_fixed(&t, dpari_os_now() - began, 1);
     dpar_text_put(&t, " s (job ");
     dpar_text_put(&t, job->id);
     dpar_text_put(&t, " of ");

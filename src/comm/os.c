@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "os.h"
 
+#include "../base/inner.h"
+
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
@@ -125,11 +127,11 @@ static int dpari_os_named(void)
         dpar_text_put(&t, "/dev/shm");
 #endif
         dpar_text_put(&t, "/dpar.");
-        dpar_text_int(&t, (int64_t)getpid());
-        dpar_text_char(&t, '.');
-        dpar_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
-        dpar_text_char(&t, '.');
-        dpar_text_int(&t, attempt);
+        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
+        dpari_text_char(&t, '.');
+        dpari_text_int(&t, attempt);
 #if defined(__linux__) /* shm_open was in a library of its own for long */
         fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 #else
@@ -442,7 +444,7 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
     case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
     case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
-    default: dpar_text_put(t, "error "); dpar_text_int(t, number);
+    default: dpar_text_put(t, "error "); dpari_text_int(t, number);
     }
 }
 
@@ -453,7 +455,7 @@ DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t byte
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         if (bytes > 0) {
-            dpar_text_int(&t, bytes);
+            dpari_text_int(&t, bytes);
             dpar_text_put(&t, " bytes");
         }
         dpar_text_put(&t, ": ");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "p2p.h"
 
+#include "../base/inner.h"
 #include "kernel.h"
 #include "os.h"
 #include "world.h"
@@ -564,20 +565,20 @@ static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head 
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
     dpar_text_put(&t, "recv #");
-    dpar_text_int(&t, k->sequence);
+    dpari_text_int(&t, k->sequence);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, k->call.count);
-    dpar_text_char(&t, ' ');
+    dpari_text_int(&t, k->call.count);
+    dpari_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(k->call.type));
     dpar_text_put(&t, " from rank ");
-    dpar_text_int(&t, k->call.root);
+    dpari_text_int(&t, k->call.root);
     dpar_text_put(&t, ", tag ");
-    dpar_text_int(&t, k->call.tag);
+    dpari_text_int(&t, k->call.tag);
     dpar_text_put(&t, ": rank ");
-    dpar_text_int(&t, k->call.root);
+    dpari_text_int(&t, k->call.root);
     dpar_text_put(&t, " sent ");
-    dpar_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
-    dpar_text_char(&t, ' ');
+    dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
+    dpari_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(head->type));
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }

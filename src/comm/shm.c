@@ -7,7 +7,7 @@
  * counts on from where the members of its ranks have stopped, so that words still only grow. */
 #include "shm.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "coll.h"
 #include "comm.h"
 #include "engine.h"
@@ -108,9 +108,9 @@ static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double wa
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
-    dpar_text_int(&t, missing);
+    dpari_text_int(&t, missing);
     dpar_text_put(&t, " did not come in ");
-    dpar_text_fixed(&t, waited, 1);
+    dpari_text_fixed(&t, waited, 1);
     dpar_text_put(&t, " s");
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
@@ -510,16 +510,16 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     }
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, "no shared memory for ");
-    dpar_text_int(&t, bytes);
+    dpari_text_int(&t, bytes);
     dpar_text_put(&t, " more bytes: this rank has ");
-    dpar_text_int(&t, used);
+    dpari_text_int(&t, used);
     dpar_text_put(&t, " of at most ");
-    dpar_text_int(&t, w->head->heap_bytes);
+    dpari_text_int(&t, w->head->heap_bytes);
     dpar_text_put(&t, " in use, in ");
-    dpar_text_int(&t, w->used_count);
+    dpari_text_int(&t, w->used_count);
     dpar_text_put(&t, " of at most 65536 pieces (");
     dpari_os_error(&t, w->number);
-    dpar_text_char(&t, ')');
+    dpari_text_char(&t, ')');
 }
 
 static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -602,10 +602,10 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
     dpar_text_put(out, "rank ");
-    dpar_text_int(out, rank);
+    dpari_text_int(out, rank);
     dpar_text_put(out, " (process ");
-    dpar_text_int(out, r->pid);
-    dpar_text_char(out, ')');
+    dpari_text_int(out, r->pid);
+    dpari_text_char(out, ')');
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
         dpari_put_end(out, r);
     }
@@ -623,10 +623,10 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
                                                                 : " not done");
         if (now.f.comm) {
             dpar_text_put(out, ", group ");
-            dpar_text_int(out, now.f.comm);
+            dpari_text_int(out, now.f.comm);
         }
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_shm_report(dpar_comm *c, dpar_text *out)
@@ -688,7 +688,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpari_put_rank(&t, g, g->comm.rank);
         dpar_text_put(&t, " closed the communicator without waiting for ");
-        dpar_text_int(&t, lost);
+        dpari_text_int(&t, lost);
         dpar_text_put(&t, lost == 1 ? " operation" : " operations");
         dpari_group_break(g, DPAR_E_ARG, why.text);
     }
@@ -928,7 +928,7 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpar_text_put(&t, "split: rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " has no memory for a communicator");
     return DPAR_E_MEMORY;
 }

@@ -45,6 +45,7 @@ enum {
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
+#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
 #define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
@@ -67,9 +68,11 @@ enum {
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
 #define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
 #define DPARI_STRIDE_INLINE static
+#define DPARI_STRIDE_ALIGNED
 #endif
 
 #if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
@@ -419,14 +422,17 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
     }
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *k, int32_t loop, int zero)
+/* r is what all loops read of k at once. */
+DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
+                                              const dpari_stride_pair *k, int32_t loop, int zero)
 {
-    const int apart = dpari_stride_sums(loop);
-    const int64_t n = k->a.n, to_step = k->a.to_step, from_step = k->a.from_step;
-    const int64_t zero_step = k->a.zero_step, last = k->a.run - dpari_stride_width(loop);
-    const int64_t to_b = k->to_b, from_b = k->from_b, zero_b = k->zero_b, next = k->next;
-    unsigned char *to = k->a.to, *z_row = k->a.zero;
-    const unsigned char *from = k->a.from;
+    const int apart = zero && dpari_stride_sums(loop);
+    const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
+    const int64_t to_b = r->to_b, from_b = r->from_b;
+    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const unsigned char *from = r->a.from;
     int64_t row, i;
     for (row = k->a.rows; row > 0; row--) {
         const int64_t soon = row > 1 ? k->soon : k->least;
@@ -443,7 +449,7 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *k, int32_
                              zero);
             t += to_step;
             f += from_step;
-            z += apart ? zero_step : 0;
+            z += zero_step;
         }
         to += k->a.to_row;
         from += k->a.from_row;
@@ -518,7 +524,7 @@ static int dpari_stride_zeroes(int32_t loop)
 }
 
 /* k->zeroes only where the loop can do it. */
-static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
@@ -888,35 +894,36 @@ DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_r
     dpari_stride_wide_of(k, 1, 0);
 }
 
-/* What was read becomes 0, if k->zeroes. */
 DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
 {
-    dpari_stride_wide_of(k, 0, k->zeroes);
+    dpari_stride_wide_of(k, 0, 1);
 }
 
 DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 {
-    dpari_stride_wide_of(k, 1, k->zeroes);
+    dpari_stride_wide_of(k, 1, 1);
 }
 #endif
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s)
+/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
-    if (s->op != DPAR_SUM || (s->to_type != DPAR_F64 && s->to_type != DPAR_F32)) {
+    const int32_t f64 = s->to_type == DPAR_F64;
+    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
         return NULL;
     }
 #if DPARI_STRIDE_WIDE
     if (s->wide) {
-        if (s->clear) {
-            return s->to_type == DPAR_F64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
+        if (clear) {
+            return f64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
         }
-        return s->to_type == DPAR_F64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
+        return f64 ? dpari_stride_wide_f64 : dpari_stride_wide_f32;
     }
 #endif
-    return s->to_type == DPAR_F64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
+    (void)clear;
+    return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
 /* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
@@ -953,17 +960,17 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
 /* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
  * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
  * the rows are: 17.5 us, 15 so). */
-static void dpari_stride_dense_clear(const dpari_stride_rows *k, dpari_stride_loop *add,
-                                     int64_t size)
+static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t most = (int64_t)sizeof room / size;
+    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
     dpari_stride_rows some = *k;
     int64_t at, row, group;
     if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
         ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
             2 * DPARI_STRIDE_WITHIN) {
-        add(k);
+        both(k);
         return;
     }
     for (at = 0; at < k->n; at += some.n) {
@@ -982,7 +989,7 @@ static void dpari_stride_dense_clear(const dpari_stride_rows *k, dpari_stride_lo
                                        some.from + some.rows * k->from_row)) {
                 some.rows = dpari_least(k->rows - row, some.rows + group);
             }
-            add(&some);
+            both(&some);
         }
     }
 }
@@ -995,9 +1002,9 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
     const unsigned char *from = k->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
     if (loop && k->zeroes) {
-        dpari_stride_dense_clear(k, loop, dpar_type_bytes(s->to_type));
+        dpari_stride_dense_clear(s, k);
         return 1;
     }
     if (loop) {
@@ -1018,7 +1025,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Zeroes over what was read, which is still near. */
-static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
@@ -1301,7 +1308,7 @@ DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_strid
 
 /* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
  * y overlap, in a block narrower than its two halos. */
-static int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
     const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
@@ -1345,7 +1352,7 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
 }
 
 /* Of the loops that dpari_stride_pairs allows. */
-static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
     const dpari_stride_pair r = *k; /* read here, not by each loop */
     if (k->round) {
@@ -1354,8 +1361,8 @@ static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
     }
     switch (2 * loop + k->a.zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_both_of(&r, id, 0); break;                                           \
-    case 2 * id + 1: dpari_stride_both_of(&r, id, 1); break;
+    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
+    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
         DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
@@ -1453,7 +1460,7 @@ static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
 static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
 {
     const dpari_stride_pair all = *k;
-    const int64_t most = dpari_most(1, DPARI_STRIDE_AHEAD / 2 / s->each);
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
     const int64_t rows = dpari_most(1, most / all.a.n);
     int64_t row, i;
     for (row = 0; row < all.a.rows; row += k->a.rows) {
@@ -1501,7 +1508,7 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
 }
 
 DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b)
+                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
     unsigned char *to[2];
@@ -1534,7 +1541,7 @@ DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const
 /* ---- lists ---- */
 
 DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list)
+                                     dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -1571,7 +1578,7 @@ DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_strid
 }
 
 DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from)
+                                      int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;

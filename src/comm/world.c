@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "world.h"
+
+#include "../base/inner.h"
 #include "engine.h"
 #include "kernel.h"
 
@@ -50,10 +52,10 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         dpar_text_put(&t, ", not ");
-        dpar_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                          : what[0] == 'h'                     ? o->heap_bytes
-                          : what[0] == 's'                     ? o->slot_bytes
-                                                               : o->plain);
+        dpari_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                           : what[0] == 'h'                     ? o->heap_bytes
+                           : what[0] == 's'                     ? o->slot_bytes
+                                                                : o->plain);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -156,7 +158,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, "the shared memory that was handed over (");
-        dpar_text_int(&t, s->bytes);
+        dpari_text_int(&t, s->bytes);
         dpar_text_put(&t, " bytes) is not of this version of dpar");
     }
     return DPAR_E_ARG;
@@ -402,12 +404,12 @@ DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
         dpar_text_put(t, " has left");
     } else if (ending < 0) {
         dpar_text_put(t, " was killed by signal ");
-        dpar_text_int(t, -(int64_t)ending);
+        dpari_text_int(t, -(int64_t)ending);
     } else {
         dpar_text_put(t, " has ended");
         if (ending > 0) {
             dpar_text_put(t, " with status ");
-            dpar_text_int(t, ending);
+            dpari_text_int(t, ending);
         }
     }
 }
@@ -610,16 +612,16 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
             dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
-            dpar_text_int(&t, i);
+            dpari_text_int(&t, i);
             dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
         }
     }
     dpar_text_put(&t, " (");
-    dpar_text_int(&t, named);
+    dpari_text_int(&t, named);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, w->size);
+    dpari_text_int(&t, w->size);
     dpar_text_put(&t, " ranks) after ");
-    dpar_text_fixed(&t, waited, 1);
+    dpari_text_fixed(&t, waited, 1);
     dpar_text_put(&t, " s");
     return status;
 }
@@ -765,18 +767,6 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-static const char *dpari_op_name(int32_t op)
-{
-    switch (op) {
-    case DPAR_SUM: return "sum";
-    case DPAR_AVG: return "avg";
-    case DPAR_PRODUCT: return "product";
-    case DPAR_MAX: return "max";
-    case DPAR_MIN: return "min";
-    default: return "copy";
-    }
-}
-
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
@@ -784,7 +774,7 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
-    dpar_text_int(t, f->sequence);
+    dpari_text_int(t, f->sequence);
     if (f->kind == DPAR_BARRIER || own) {
         return;
     }
@@ -792,8 +782,8 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (f->varies) {
         dpar_text_put(t, "pieces of ");
     } else {
-        dpar_text_int(t, f->count);
-        dpar_text_char(t, ' ');
+        dpari_text_int(t, f->count);
+        dpari_text_char(t, ' ');
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
     if (f->type >= DPAR_TYPES) {
@@ -806,19 +796,19 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     }
     if (f->kind >= DPAR_COLLECTIVES) {
         dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
-        dpar_text_int(t, f->root);
+        dpari_text_int(t, f->root);
         dpar_text_put(t, ", tag ");
-        dpar_text_int(t, f->tag);
+        dpari_text_int(t, f->tag);
     } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
                f->kind == DPAR_SCATTER) {
         dpar_text_put(t, ", root ");
-        dpar_text_int(t, f->root);
+        dpari_text_int(t, f->root);
     }
     if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
         dpar_text_put(t, ", tag ");
-        dpar_text_int(t, f->tag);
+        dpari_text_int(t, f->tag);
     }
-    dpar_text_char(t, ')');
+    dpari_text_char(t, ')');
 }
 
 static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
@@ -829,9 +819,9 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_flight_text(t, f);
     if (f->comm != 0) {
         dpar_text_put(t, " of group ");
-        dpar_text_int(t, f->comm);
+        dpari_text_int(t, f->comm);
     }
-    dpar_text_char(t, ')');
+    dpari_text_char(t, ')');
 }
 
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "cluster.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "inner.h"
 
@@ -280,7 +280,7 @@ static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const c
     char text[120];
     dpar_text t;
     dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpar_text_put(&t, "'; the nearest is '");
     dpar_text_put(&t, nearest);
     dpar_text_put(&t, more);
@@ -417,7 +417,7 @@ static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 
 static int dpari_cluster_real(const char *s, size_t n, double *v)
 {
-    return dpar_text_read(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
+    return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
 static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
@@ -541,7 +541,7 @@ static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
         }
     }
     dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
     dpar_text_put(&t, best);
     return dpari_say_word(DPAR_E_PARSE, why,

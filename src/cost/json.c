@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "json.h"
 
+#include "../base/inner.h"
 #include "../base/text.h"
 
 /* What may come next. */
@@ -127,7 +128,7 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
         at += n;
     }
     item->kind = DPARI_JSON_NUMBER;
-    (void)dpar_text_read(j->text + start, at - start, &item->number);
+    (void)dpari_text_number(j->text + start, at - start, &item->number);
     j->at = at;
     return DPAR_OK;
 }
@@ -233,8 +234,8 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
     if (j->text[j->at] != ',') {
-        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
-                                              : "',' or ']' was expected");
+        return dpari_json_fail(j, why,
+                               object ? "',' or '}' was expected" : "',' or ']' was expected");
     }
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;

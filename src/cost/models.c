@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "models.h"
 
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "inner.h"
 #include "json.h"
@@ -289,10 +290,10 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     dpar_text_init(&t, text, sizeof(text));
     dpar_text_put(&t, what);
     dpar_text_put(&t, " '");
-    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "'; the nearest is '");
     dpar_text_put(&t, nearest);
-    dpar_text_char(&t, '\'');
+    dpari_text_char(&t, '\'');
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
@@ -309,8 +310,8 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, text, sizeof(text));
-    dpar_text_char(&t, '\'');
-    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpari_text_char(&t, '\'');
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "': one of ");
     for (i = 0; i < names; i++) {
         dpar_text_put(&t, i > 0 ? ", " : "");
@@ -394,7 +395,7 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     double *field = key == DPARI_M_CAPACITY ? &m->capacity
                     : key == DPARI_M_FLOPS  ? &m->flops_per_cell
                                             : &m->bytes_per_cell;
-    if (k == n || dpar_text_read(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
+    if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
     }
     if (key == DPARI_M_CAPACITY && v < 1.0) {

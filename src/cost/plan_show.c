@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "plan_show.h"
 
+#include "../base/inner.h"
 #include "terms.h"
 
 /* ---- pieces --------------------------------------------------------------------------------- */
@@ -8,16 +9,16 @@
 static void dpari_show_seconds(dpar_text *t, double s)
 {
     if (s >= 100.0) {
-        dpar_text_fixed(t, s, 0);
+        dpari_text_fixed(t, s, 0);
         dpar_text_put(t, " s");
     } else if (s >= 1.0) {
-        dpar_text_fixed(t, s, 2);
+        dpari_text_fixed(t, s, 2);
         dpar_text_put(t, " s");
     } else if (s >= 1e-3) {
-        dpar_text_fixed(t, s * 1e3, 1);
+        dpari_text_fixed(t, s * 1e3, 1);
         dpar_text_put(t, " ms");
     } else {
-        dpar_text_fixed(t, s * 1e6, 1);
+        dpari_text_fixed(t, s * 1e6, 1);
         dpar_text_put(t, " us");
     }
 }
@@ -31,7 +32,7 @@ static void dpari_show_count(dpar_text *t, double v)
         v /= 1000.0;
         i++;
     }
-    dpar_text_real(t, v, 3);
+    dpari_text_real(t, v, 3);
     dpar_text_put(t, unit[i]);
 }
 
@@ -51,8 +52,8 @@ static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour
 {
     if (r->colour) {
         dpar_text_put(t, "\x1b[");
-        dpar_text_int(t, colour);
-        dpar_text_char(t, 'm');
+        dpari_text_int(t, colour);
+        dpari_text_char(t, 'm');
     }
 }
 
@@ -64,7 +65,7 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double 
     full = full > width ? width : full;
     dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
     for (i = 0; i < width; i++) {
-        dpar_text_char(t, i < full ? '#' : '.');
+        dpari_text_char(t, i < full ? '#' : '.');
     }
     dpari_show_colour(t, r, 0);
     return width;
@@ -83,7 +84,7 @@ static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpa
         if (end > at) {
             dpari_show_colour(t, r, dpari_term_colour[i]);
             for (; at < end && at < width; at++) {
-                dpar_text_char(t, dpari_term_letter[i]);
+                dpari_text_char(t, dpari_term_letter[i]);
             }
         }
     }
@@ -94,7 +95,7 @@ static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpa
 static void dpari_show_blank(dpar_text *t, int32_t n)
 {
     for (; n > 0; n--) {
-        dpar_text_char(t, ' ');
+        dpari_text_char(t, ' ');
     }
 }
 
@@ -116,24 +117,24 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, " parameters, ");
     }
     dpari_show_count(t, w->tokens);
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, " a sample\non  ");
-    dpar_text_int(t, dpari_cluster_gpus(c));
+    dpari_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpar_text_put(t, c->gpu.name);
     dpar_text_put(t, " (");
-    dpar_text_int(t, c->nodes);
+    dpari_text_int(t, c->nodes);
     dpar_text_put(t, c->nodes == 1 ? " node of " : " nodes of ");
-    dpar_text_int(t, c->gpus_per_node);
+    dpari_text_int(t, c->gpus_per_node);
     dpar_text_put(t, ", ");
-    dpar_text_fixed(t, c->link_Bps * 1e-9, 0);
+    dpari_text_fixed(t, c->link_Bps * 1e-9, 0);
     dpar_text_put(t, " GB/s inside, ");
-    dpar_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
+    dpari_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
     dpar_text_put(t, " GB/s a node outside)\n");
     dpar_text_put(t, r->global_batch > 0 ? "global batch " : "global batch free");
     if (r->global_batch > 0) {
-        dpar_text_int(t, r->global_batch);
+        dpari_text_int(t, r->global_batch);
     }
     dpar_text_put(t, ", ");
     dpar_text_put(t, r->job->recipe.name);
@@ -155,18 +156,18 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpar_text c;
     int32_t n;
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_text_int(&c, i + 1);
+    dpari_text_int(&c, i + 1);
     dpari_show_right(t, cell, 3);
     dpar_text_put(t, "  ");
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_text_fixed(&c, p->memory.total * 1e-9, 1);
+    dpari_text_fixed(&c, p->memory.total * 1e-9, 1);
     dpari_show_right(t, cell, 6);
     dpar_text_put(t, " GB ");
     (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
     dpar_text_init(&c, cell, sizeof(cell));
     dpari_show_seconds(&c, p->step.total);
     dpari_show_right(t, cell, 10);
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     n = dpari_show_time_bar(t, r, &p->step, longest, 36);
     dpari_show_blank(t, 37 - n);
     dpar_text_init(&c, cell, sizeof(cell));
@@ -174,7 +175,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_show_right(t, cell, 6);
     dpar_text_put(t, "/s ");
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_text_fixed(&c, 100.0 * p->step.mfu, 1);
+    dpari_text_fixed(&c, 100.0 * p->step.mfu, 1);
     dpari_show_right(t, cell, 5);
     dpar_text_put(t, "%  ");
     dpar_text_init(&c, cell, sizeof(cell));
@@ -182,7 +183,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     if (!p->fits) {
         dpar_text_put(t, "  DOES NOT FIT");
     }
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 static void dpari_show_legend(dpar_text *t, const dpar_report *r)
@@ -195,17 +196,17 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
             seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
         }
         if (seen) {
-            dpar_text_char(t, ' ');
+            dpari_text_char(t, ' ');
             dpari_show_colour(t, r, dpari_term_colour[i]);
-            dpar_text_char(t, dpari_term_letter[i]);
+            dpari_text_char(t, dpari_term_letter[i]);
             dpari_show_colour(t, r, 0);
-            dpar_text_char(t, ' ');
+            dpari_text_char(t, ' ');
             dpar_text_put(t, dpar_time_name(i));
             n++;
         }
     }
     dpar_text_put(t, "\nmemory bar: share of ");
-    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
     dpar_text_put(t, " GB; MFU: ");
     dpar_text_put(t,
                   r->job->work->heads > 0
@@ -232,18 +233,18 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     dpari_show_legend(t, r);
     if (r->note != NULL) {
         dpar_text_put(t, r->note);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
     if (r->seconds > 0.0) {
         dpari_show_count(t, (double)r->evaluated);
         dpar_text_put(t, " configurations priced in ");
         dpari_show_seconds(t, r->seconds);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
     for (i = 0; i < r->rejects; i++) {
         dpar_text_put(t, i == 0 ? "\nwhy not its neighbours?\n  " : "  ");
         dpar_text_put(t, r->rejected[i].text);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
 }
 
@@ -260,20 +261,20 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     }
     dpar_text_put(t, "  ");
     dpar_text_put(t, name);
-    dpar_text_column(t, 18);
+    dpari_text_column(t, 18);
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
+    dpari_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
     dpari_show_right(t, cell, 10);
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, unit_name);
     dpar_text_init(&c, cell, sizeof(cell));
-    dpar_text_fixed(&c, 100.0 * v / whole, 1);
+    dpari_text_fixed(&c, 100.0 * v / whole, 1);
     dpari_show_right(t, cell, 7);
     dpar_text_put(t, " % ");
     for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
-        dpar_text_char(t, '#');
+        dpari_text_char(t, '#');
     }
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 /* Time against memory: what is given up for each GB. */
@@ -283,12 +284,12 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
     for (i = 0; i < r->fronts && i < 8; i++) {
         dpar_text_put(
             t, i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n  " : "  ");
-        dpar_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
+        dpari_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
         dpar_text_put(t, " GB  ");
         dpari_show_seconds(t, r->front[i].step.total);
         dpar_text_put(t, "  ");
         dpar_strategy_write(&r->front[i].strategy, t);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
 }
 
@@ -303,31 +304,31 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
-    dpar_text_int(t, p->memory.worst);
+    dpari_text_int(t, p->memory.worst);
     dpar_text_put(t, ", the worst\n");
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
     dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
     dpar_text_put(t, "  between ");
-    dpar_text_fixed(t, p->memory.lower * 1e-9, 1);
+    dpari_text_fixed(t, p->memory.lower * 1e-9, 1);
     dpar_text_put(t, " and ");
-    dpar_text_fixed(t, p->memory.upper * 1e-9, 1);
+    dpari_text_fixed(t, p->memory.upper * 1e-9, 1);
     dpar_text_put(t, " GB (allocator 3 to 10 %); first stage ");
-    dpar_text_fixed(t, p->memory.first * 1e-9, 1);
+    dpari_text_fixed(t, p->memory.first * 1e-9, 1);
     dpar_text_put(t, ", last ");
-    dpar_text_fixed(t, p->memory.last * 1e-9, 1);
+    dpari_text_fixed(t, p->memory.last * 1e-9, 1);
     dpar_text_put(t, " GB\n\ntime of a step\n");
     for (i = 0; i < DPAR_TIMES; i++) {
         dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
     }
     dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
     dpar_text_put(t, "\nsent by a GPU in a step: ");
-    dpar_text_fixed(t, p->step.link_bytes * 1e-9, 2);
+    dpari_text_fixed(t, p->step.link_bytes * 1e-9, 2);
     dpar_text_put(t, " GB over in-node links, ");
-    dpar_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
+    dpari_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
     dpar_text_put(t, " GB over the network (");
-    dpar_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
+    dpari_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
     dpar_text_put(t, " GB of it all by data parallelism); ");
     dpari_show_seconds(t, p->step.dp_hidden_s);
     dpar_text_put(t, " of communication hidden behind compute\n");
@@ -338,44 +339,44 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
 static void dpari_json_text(dpar_text *t, const char *s)
 {
     static const char hex[17] = "0123456789abcdef";
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     for (; *s != 0; s++) {
         unsigned char c = (unsigned char)*s;
         if (c == '"' || c == '\\') {
-            dpar_text_char(t, '\\');
-            dpar_text_char(t, *s);
+            dpari_text_char(t, '\\');
+            dpari_text_char(t, *s);
         } else if (c < 0x20u) {
             dpar_text_put(t, "\\u00");
-            dpar_text_char(t, hex[c >> 4]);
-            dpar_text_char(t, hex[c & 15u]);
+            dpari_text_char(t, hex[c >> 4]);
+            dpari_text_char(t, hex[c & 15u]);
         } else {
-            dpar_text_char(t, *s);
+            dpari_text_char(t, *s);
         }
     }
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
 }
 
 static void dpari_json_real(dpar_text *t, const char *name, double v, const char *then)
 {
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpar_text_put(t, name);
     dpar_text_put(t, "\": ");
-    dpar_text_real(t, dpari_finite(v) ? v : 0.0, 9);
+    dpari_text_real(t, dpari_finite(v) ? v : 0.0, 9);
     dpar_text_put(t, then);
 }
 
 static void dpari_json_int(dpar_text *t, const char *name, int64_t v, const char *then)
 {
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpar_text_put(t, name);
     dpar_text_put(t, "\": ");
-    dpar_text_int(t, v);
+    dpari_text_int(t, v);
     dpar_text_put(t, then);
 }
 
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpar_text_put(t, name);
     dpar_text_put(t, "\": ");
     dpari_json_text(t, v);
@@ -430,17 +431,17 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
         most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
     }
     dpar_text_init(&w, line, sizeof(line));
-    dpar_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
+    dpari_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
     dpar_text_put(&w, " % of the GPU's memory at worst, mostly ");
     dpar_text_put(&w, dpar_memory_name(most_memory));
     dpari_json_text(t, line);
     dpar_text_put(t, ", ");
     dpar_text_init(&w, line, sizeof(line));
-    dpar_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
+    dpari_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
     dpar_text_put(&w, " % of the step is ");
     dpar_text_put(&w, dpar_time_name(most_time));
     dpar_text_put(&w, ", the bubble ");
-    dpar_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
+    dpari_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
     dpar_text_put(&w, " %");
     dpari_json_text(t, line);
 }
@@ -539,13 +540,13 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_put(&l, "precision ");
     dpar_text_put(&l, r->job->recipe.name);
     dpar_text_put(&l, ": bytes a parameter = weight ");
-    dpar_text_real(&l, r->job->recipe.weight, 3);
+    dpari_text_real(&l, r->job->recipe.weight, 3);
     dpar_text_put(&l, " + gradient ");
-    dpar_text_real(&l, r->job->recipe.gradient, 3);
+    dpari_text_real(&l, r->job->recipe.gradient, 3);
     dpar_text_put(&l, " + master ");
-    dpar_text_real(&l, r->job->recipe.master, 3);
+    dpari_text_real(&l, r->job->recipe.master, 3);
     dpar_text_put(&l, " + moments ");
-    dpar_text_real(&l, r->job->recipe.moments, 3);
+    dpari_text_real(&l, r->job->recipe.moments, 3);
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
@@ -563,13 +564,13 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_put(&l, "calibration: ");
     dpar_text_put(&l, c->cal.source);
     dpar_text_put(&l, "; one standard deviation of products ");
-    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
     dpar_text_put(&l, " %, of links ");
-    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
     dpar_text_put(&l, " %, of the network ");
-    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
+    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
     dpar_text_put(&l, " %; activations of ");
-    dpar_text_int(&l, w->element);
+    dpari_text_int(&l, w->element);
     dpar_text_put(&l, " bytes");
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
@@ -589,7 +590,7 @@ static void dpari_json_front(dpar_text *t, const dpar_report *r)
         dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
         dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", \"strategy\": ");
         dpari_json_strategy(t, &r->front[i].strategy);
-        dpar_text_char(t, '}');
+        dpari_text_char(t, '}');
     }
     dpar_text_put(t, "],\n");
 }
@@ -639,43 +640,43 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
     for (k = 0; k < DPAR_MEMS; k++) {
-        dpar_text_char(t, ',');
+        dpari_text_char(t, ',');
         dpar_text_put(t, dpar_memory_name(k));
         dpar_text_put(t, "_gb");
     }
     dpar_text_put(t, ",total_gb,upper_gb");
     for (k = 0; k < DPAR_TIMES; k++) {
-        dpar_text_char(t, ',');
+        dpari_text_char(t, ',');
         dpar_text_put(t, dpar_time_name(k));
         dpar_text_put(t, "_s");
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
     for (i = 0; i < r->plans; i++) {
         const dpar_plan *p = &r->plan[i];
-        dpar_text_int(t, i + 1);
+        dpari_text_int(t, i + 1);
         dpar_text_put(t, ",\"");
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
-            dpar_text_char(t, ',');
-            dpar_text_real(t,
-                           (k < DPAR_MEMS    ? p->memory.term[k]
-                            : k == DPAR_MEMS ? p->memory.total
-                                             : p->memory.upper) *
-                               1e-9,
-                           7);
+            dpari_text_char(t, ',');
+            dpari_text_real(t,
+                            (k < DPAR_MEMS    ? p->memory.term[k]
+                             : k == DPAR_MEMS ? p->memory.total
+                                              : p->memory.upper) *
+                                1e-9,
+                            7);
         }
         for (k = 0; k < DPAR_TIMES + 1; k++) {
-            dpar_text_char(t, ',');
-            dpar_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
+            dpari_text_char(t, ',');
+            dpari_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
         }
-        dpar_text_char(t, ',');
-        dpar_text_real(t, p->step.tokens_per_s_gpu, 7);
-        dpar_text_char(t, ',');
-        dpar_text_real(t, p->step.tflops_gpu, 5);
-        dpar_text_char(t, ',');
-        dpar_text_real(t, p->step.mfu, 5);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.tokens_per_s_gpu, 7);
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.tflops_gpu, 5);
+        dpari_text_char(t, ',');
+        dpari_text_real(t, p->step.mfu, 5);
+        dpari_text_char(t, '\n');
     }
 }
 
@@ -688,11 +689,11 @@ static const char dpari_svg_colour[DPAR_TIMES][8] = {
 
 static void dpari_svg_number(dpar_text *t, const char *name, double v)
 {
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, name);
     dpar_text_put(t, "=\"");
-    dpar_text_fixed(t, v, 1);
-    dpar_text_char(t, '"');
+    dpari_text_fixed(t, v, 1);
+    dpari_text_char(t, '"');
 }
 
 static void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h, const char *fill)
@@ -728,7 +729,7 @@ static void dpari_svg_escaped(dpar_text *t, const char *s)
         } else if (*s == '>') {
             dpar_text_put(t, "&gt;");
         } else {
-            dpar_text_char(t, *s);
+            dpari_text_char(t, *s);
         }
     }
 }
@@ -744,9 +745,9 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
 {
     const dpar_cluster *c = r->job->cluster;
     dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 ");
-    dpar_text_fixed(t, height, 0);
+    dpari_text_fixed(t, height, 0);
     dpar_text_put(t, "\" width=\"1120\" height=\"");
-    dpar_text_fixed(t, height, 0);
+    dpari_text_fixed(t, height, 0);
     dpar_text_put(t, "\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
                      ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
                      ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
@@ -756,18 +757,18 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
     dpari_svg_open(t, 24, 36, "h");
     dpari_svg_escaped(t, r->job->work->name);
     dpar_text_put(t, " on ");
-    dpar_text_int(t, dpari_cluster_gpus(c));
+    dpari_text_int(t, dpari_cluster_gpus(c));
     dpar_text_put(t, " x ");
     dpari_svg_escaped(t, c->gpu.name);
     dpar_text_put(t, "</text>\n");
     dpari_svg_open(t, 24, 58, "s");
     dpari_show_count(t, r->job->work->params);
     dpar_text_put(t, " parameters, ");
-    dpar_text_int(t, c->nodes);
+    dpari_text_int(t, c->nodes);
     dpar_text_put(t, " nodes of ");
-    dpar_text_int(t, c->gpus_per_node);
+    dpari_text_int(t, c->gpus_per_node);
     dpar_text_put(t, ", global batch ");
-    dpar_text_int(t, r->global_batch);
+    dpari_text_int(t, r->global_batch);
     dpar_text_put(t, ", ");
     dpari_svg_escaped(t, r->job->recipe.name);
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
@@ -797,7 +798,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
     int32_t k;
     dpari_svg_open(t, x, y, "m");
-    dpar_text_int(t, i + 1);
+    dpari_text_int(t, i + 1);
     dpar_text_put(t, "  ");
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
@@ -816,16 +817,16 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
                    p->fits ? "#009E73" : "#D55E00");
     dpari_svg_open(t, 970, y + 21, "l");
-    dpar_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB   MFU ");
-    dpar_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
     dpar_text_put(t, " %</text>\n");
 }
 
 static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
 {
     dpari_svg_open(t, x, y, style);
-    dpar_text_real(t, v, 3);
+    dpari_text_real(t, v, 3);
     dpar_text_put(t, "</text>\n");
 }
 
@@ -883,7 +884,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
     dpari_svg_text(t, 24, 110, "s", "step time by term");
     dpari_svg_open(t, 760, 110, "s");
     dpar_text_put(t, "memory of ");
-    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
     dpar_text_put(t, " GB</text>\n");
     for (i = 0; i < r->plans; i++) {
         dpari_svg_plan(t, r, i, y, longest);

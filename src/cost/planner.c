@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "planner.h"
 
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "terms.h"
 
@@ -785,10 +786,10 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
 {
     dpar_text_put(t, name);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, from);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, from);
     dpar_text_put(t, " -> ");
-    dpar_text_int(t, to);
+    dpari_text_int(t, to);
 }
 
 /* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
@@ -874,26 +875,26 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
         dpar_text_put(t, "up to ");
-        dpar_text_fixed(t, other->memory.upper * 1e-9, 1);
+        dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
         dpar_text_put(t, " GB, a GPU has ");
-        dpar_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        dpari_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
         return;
     }
     r->rule = DPAR_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(t, "as fast");
     } else {
-        dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+        dpari_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
         dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
     }
     dpar_text_put(t, ", ");
-    dpar_text_fixed(t, other->memory.total * 1e-9, 1);
+    dpari_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
         dpar_text_put(t, ", bubble ");
-        dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
+        dpari_text_fixed(t, 100.0 * other->step.bubble, 0);
         dpar_text_put(t, " % instead of ");
-        dpar_text_fixed(t, 100.0 * plan->step.bubble, 0);
+        dpari_text_fixed(t, 100.0 * plan->step.bubble, 0);
         dpar_text_put(t, " %");
     }
 }

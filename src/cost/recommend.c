@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "recommend.h"
 
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "terms.h"
 #include "price.h"
@@ -372,8 +373,8 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
     dpar_text_put(t, name);
     if (degree > 1) {
-        dpar_text_char(t, '=');
-        dpar_text_int(t, degree);
+        dpari_text_char(t, '=');
+        dpari_text_int(t, degree);
     }
 }
 
@@ -419,7 +420,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
 
 static void dpari_gb(dpar_text *t, double bytes)
 {
-    dpar_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
+    dpari_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
     dpar_text_put(t, " GB");
 }
 
@@ -542,7 +543,7 @@ static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
     dpar_text_put(&t, name);
     dpar_text_put(&t, ": ");
-    dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+    dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
     dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster by the model, less simple, ");
     dpari_gb(&t, other.memory.total);
     dpar_text_put(&t, " a GPU");
@@ -593,7 +594,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
         dpar_text_put(&t, "; it fits on ");
-        dpar_text_int(&t, dpar_strategy_ranks(&plan.strategy));
+        dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
         dpar_text_put(&t, " such GPUs");
     }
     return dpari_say(DPAR_E_MEMORY, why,

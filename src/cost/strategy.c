@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "strategy.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "inner.h"
 
@@ -296,10 +296,10 @@ DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *tex
 
 static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 {
-    dpar_text_char(t, ',');
+    dpari_text_char(t, ',');
     dpar_text_put(t, name);
-    dpar_text_char(t, '=');
-    dpar_text_int(t, v);
+    dpari_text_char(t, '=');
+    dpari_text_int(t, v);
 }
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
@@ -319,19 +319,19 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
 
 DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
 {
-    dpar_text_int(t, tiles[0]);
-    dpar_text_char(t, 'x');
-    dpar_text_int(t, tiles[1]);
+    dpari_text_int(t, tiles[0]);
+    dpari_text_char(t, 'x');
+    dpari_text_int(t, tiles[1]);
     if (tiles[2] > 1) {
-        dpar_text_char(t, 'x');
-        dpar_text_int(t, tiles[2]);
+        dpari_text_char(t, 'x');
+        dpari_text_int(t, tiles[2]);
     }
 }
 
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
 {
     dpar_text_put(t, "dp=");
-    dpar_text_int(t, s->dp);
+    dpari_text_int(t, s->dp);
     if (s->shard > 0 && s->shard < s->dp) {
         dpari_write_pair(t, "shard", s->shard);
     }

@@ -2,7 +2,7 @@
 #include "doctor.h"
 
 #include "checkup.h"
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
 #include "../comm/job.h"
@@ -472,7 +472,7 @@ static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *wo
     dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
     dpar_text_put(d->out, "WRONG: ");
     dpar_text_put(d->out, line.text);
-    dpar_text_char(d->out, '\n');
+    dpari_text_char(d->out, '\n');
     d->wrong++;
 }
 
@@ -573,7 +573,7 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
     dpar_text_put(&t, text != NULL ? text : "");
     dpar_text_put(&t, " -> export ");
     dpar_text_put(&t, name);
-    dpar_text_char(&t, '=');
+    dpari_text_char(&t, '=');
     dpar_text_put(&t, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
 }
@@ -739,7 +739,7 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
         return;
     }
     dpar_text_put(out, "note: /dev/shm holds ");
-    dpar_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
+    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
     dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
                        "docker run --shm-size=1g or more\n");
 }
@@ -838,14 +838,14 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
     skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
     dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
     if (list == NULL) {
-        dpar_text_int(&t, skip);
+        dpari_text_int(&t, skip);
         return;
     }
     for (; skip > 0; list++) {
         skip -= *list == ',';
     }
     while (*list != 0 && *list != ',') {
-        dpar_text_char(&t, *list++);
+        dpari_text_char(&t, *list++);
     }
 }
 
@@ -895,7 +895,7 @@ static int32_t dpari_doctor_together(const dpari_site *s, const dpari_checkup *c
 static void dpari_doctor_head(dpar_text *out, const char *title)
 {
     dpar_text_put(out, title);
-    dpar_text_column(out, 11);
+    dpari_text_column(out, 11);
 }
 
 /* "47.2 GiB". */
@@ -910,7 +910,7 @@ static void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
     for (; v >= 1024.0 && k < 4; k++) {
         v /= 1024.0;
     }
-    dpar_text_fixed(out, v, k > 0 ? 1 : 0);
+    dpari_text_fixed(out, v, k > 0 ? 1 : 0);
     dpar_text_put(out, k == 0   ? " B"
                        : k == 1 ? " KiB"
                        : k == 2 ? " MiB"
@@ -928,42 +928,42 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     }
     dpar_text_put(out, dpari_launcher_name(j->launcher));
     dpar_text_put(out, ": rank ");
-    dpar_text_int(out, j->rank);
+    dpari_text_int(out, j->rank);
     dpar_text_put(out, " of ");
-    dpar_text_int(out, j->size);
+    dpari_text_int(out, j->size);
     dpar_text_put(out, ", local rank ");
     if (j->local_rank >= 0) {
-        dpar_text_int(out, j->local_rank);
+        dpari_text_int(out, j->local_rank);
     } else {
         dpar_text_put(out, "not said");
     }
     dpar_text_put(out, " of ");
     if (j->local_size >= 0) {
-        dpar_text_int(out, j->local_size);
+        dpari_text_int(out, j->local_size);
     } else {
         dpar_text_put(out, "not said");
     }
     dpar_text_put(out, ", job ");
     dpar_text_put(out, j->id);
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
 {
     dpari_doctor_head(out, "cores");
-    dpar_text_int(out, c->cores);
+    dpari_text_int(out, c->cores);
     dpar_text_put(out, ", this process may use ");
-    dpar_text_int(out, c->allowed);
+    dpari_text_int(out, c->allowed);
     if (c->quota > 0.0) {
         dpar_text_put(out, ", its cgroup grants ");
-        dpar_text_fixed(out, c->quota, 2);
+        dpari_text_fixed(out, c->quota, 2);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
-        dpar_text_int(out, c->runnable);
+        dpari_text_int(out, c->runnable);
         dpar_text_put(out, " runnable on ");
-        dpar_text_int(out, c->cores);
+        dpari_text_int(out, c->cores);
         dpar_text_put(out, " cores (this one counted), ");
         dpar_text_put(out, c->load);
         dpar_text_put(out, " over the last minute\n");
@@ -977,10 +977,10 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpari_doctor_bytes(out, c->memory_limit);
     }
     dpar_text_put(out, "; pages of ");
-    dpar_text_int(out, c->page);
+    dpari_text_int(out, c->page);
     dpar_text_put(out, " B, huge ones for shared memory: ");
     dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -991,7 +991,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpar_text_put(out, ", locked ");
     dpari_doctor_bytes(out, c->locked);
     dpar_text_put(out, ", open files ");
-    dpar_text_int(out, c->open_files);
+    dpari_text_int(out, c->open_files);
     dpar_text_put(out, ", files ");
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
@@ -1002,7 +1002,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, ", free ");
         dpari_doctor_bytes(out, c->shm_free);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c, dpar_text *out)
@@ -1021,11 +1021,11 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
     dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
     dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
-    dpar_text_int(out, c->gpus);
+    dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
     dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
     dpar_text_put(out, text != NULL ? text : "");
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
@@ -1049,7 +1049,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
         dpar_text_put(out, "no reading of other ranks' memory (");
         if (c->yama > 0) {
             dpar_text_put(out, "yama ptrace_scope is ");
-            dpar_text_int(out, c->yama);
+            dpari_text_int(out, c->yama);
         } else {
             dpari_os_error(out, c->cma);
             dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
@@ -1074,14 +1074,14 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     dpari_doctor_look(&here, c);
     dpari_doctor_host(host);
     dpar_text_put(out, "dpar ");
-    dpar_text_int(out, DPAR_VERSION_MAJOR);
-    dpar_text_char(out, '.');
-    dpar_text_int(out, DPAR_VERSION_MINOR);
-    dpar_text_char(out, '.');
-    dpar_text_int(out, DPAR_VERSION_PATCH);
+    dpari_text_int(out, DPAR_VERSION_MAJOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_MINOR);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, DPAR_VERSION_PATCH);
     dpar_text_put(out, " on ");
     dpar_text_put(out, host);
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     dpari_doctor_say_job(c, out);
     dpari_doctor_say_memory(c, out);
     dpari_doctor_say_limits(c, out);
@@ -1094,10 +1094,10 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
     if (wrong > 1) {
-        dpar_text_int(out, wrong);
+        dpari_text_int(out, wrong);
         dpar_text_put(out, " things are wrong");
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);
     return wrong;
 }

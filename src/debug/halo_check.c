@@ -38,7 +38,7 @@ static const char *dpari_hx_way(int32_t way)
 static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
 {
     dpar_text_put(out, name);
-    dpar_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
     dpar_text_put(out, " us");
 }
 
@@ -50,9 +50,9 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
         return;
     }
     dpar_text_put(out, "halo exchange of rank ");
-    dpar_text_int(out, x->rank);
+    dpari_text_int(out, x->rank);
     dpar_text_put(out, ", ");
-    dpar_text_int(out, x->fields);
+    dpari_text_int(out, x->fields);
     dpar_text_put(out, x->fields == 1 ? " field" : " fields");
     dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
     dpar_text_put(out,
@@ -67,24 +67,24 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
         column[4] = t.direct;
         column[5] = t.runs;
         for (c = 0; c < 6; c++) {
-            dpar_text_column(out, (size_t)place[c]);
-            dpar_text_int(out, column[c]);
+            dpari_text_column(out, (size_t)place[c]);
+            dpari_text_int(out, column[c]);
             if (c == 0) {
-                dpar_text_column(out, 12);
+                dpari_text_column(out, 12);
                 dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
             }
         }
-        dpar_text_char(out, '\n');
+        dpari_text_char(out, '\n');
     }
     dpar_text_put(out, "  ");
-    dpar_text_int(out, x->count);
+    dpari_text_int(out, x->count);
     dpar_text_put(out, " exchanges");
     if (x->options.timers) {
         dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
         dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
         dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
     }
-    dpar_text_char(out, '\n');
+    dpari_text_char(out, '\n');
 }
 
 /* ---- looking for mistakes ---------------------------------------------------------------------
@@ -152,18 +152,18 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_box all;
     int32_t d;
     dpar_text_put(out, "field ");
-    dpar_text_int(out, it->field);
+    dpari_text_int(out, it->field);
     dpar_text_put(out, ", point (");
     if (dpar_halo_box(h, x->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
             dpar_text_put(out, d ? ", " : "");
-            dpar_text_int(out, all.lo[d] + it->local[d] + at[d]);
+            dpari_text_int(out, all.lo[d] + it->local[d] + at[d]);
         }
     }
     dpar_text_put(out, ") component ");
-    dpar_text_int(out, at[it->dims - 1]);
+    dpari_text_int(out, at[it->dims - 1]);
     dpar_text_put(out, " of rank ");
-    dpar_text_int(out, x->rank);
+    dpari_text_int(out, x->rank);
 }
 
 /* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
@@ -267,23 +267,23 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     case DPAR_I64:
     case DPAR_U64:
         memcpy(&bits, at, 8);
-        dpar_text_int(out, (int64_t)bits);
+        dpari_text_int(out, (int64_t)bits);
         return;
     case DPAR_I32: {
         int32_t i;
         memcpy(&i, at, 4);
-        dpar_text_int(out, i);
+        dpari_text_int(out, i);
         return;
     }
     case DPAR_U32: {
         uint32_t i;
         memcpy(&i, at, 4);
-        dpar_text_int(out, i);
+        dpari_text_int(out, i);
         return;
     }
-    default: dpar_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    default: dpari_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
     }
-    dpar_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+    dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
 /* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
@@ -360,7 +360,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
         dpar_text_put(&t, "; of its owner, rank ");
-        dpar_text_int(&t, dpari_hx_owner(x, it, here));
+        dpari_text_int(&t, dpari_hx_owner(x, it, here));
         dpar_text_put(&t, ", comes ");
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
@@ -724,19 +724,19 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpar_text_put(&t, "field ");
-    dpar_text_int(&t, w->f);
+    dpari_text_int(&t, w->f);
     for (pass = 0; pass < 2; pass++) {
         dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
             dpar_text_put(&t, d ? ", " : "");
-            dpar_text_int(&t, pass ? q[d] : p[d]);
+            dpari_text_int(&t, pass ? q[d] : p[d]);
         }
-        dpar_text_char(&t, ')');
+        dpari_text_char(&t, ')');
         if (pass == 0) {
             dpar_text_put(&t, " component ");
-            dpar_text_int(&t, k);
+            dpari_text_int(&t, k);
             dpar_text_put(&t, " of rank ");
-            dpar_text_int(&t, rank);
+            dpari_text_int(&t, rank);
         }
         dpar_text_put(&t, pass ? ", should come " : " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);

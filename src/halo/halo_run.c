@@ -2,7 +2,7 @@
 /* Exchanges: waiting for peers, packing, taking. */
 #include "halo_exchange.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/type.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
@@ -68,32 +68,32 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
-    dpar_text_int(&t, x->count);
+    dpari_text_int(&t, x->count);
     dpar_text_put(&t, " of ");
-    dpar_text_int(&t, x->fields);
+    dpari_text_int(&t, x->fields);
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
-    dpar_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpar_text_put(&t, " did not come in ");
-        dpar_text_fixed(&t, waited, 1);
+        dpari_text_fixed(&t, waited, 1);
         dpar_text_put(&t, " s; ");
         if (q->links > 0) {
             dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
-            dpar_text_int(&t, p->rank);
+            dpari_text_int(&t, p->rank);
             dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
         } else {
             dpar_text_put(&t, "it");
         }
         dpar_text_put(&t, " has begun exchange #");
-        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+        dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
         dpar_text_put(&t, ", rank ");
-        dpar_text_int(&t, x->c->rank);
-        dpar_text_char(&t, ' ');
+        dpari_text_int(&t, x->c->rank);
+        dpari_text_char(&t, ' ');
         dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
     status = dpari_group_break(g, status, why.text);

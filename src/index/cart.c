@@ -203,7 +203,8 @@ static void dpari_dims_search(dpari_dims *s, int32_t n)
     }
 }
 
-DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts,
+                                               dpar_why *why)
 {
     dpari_dims s;
     dpar_status st;
@@ -234,7 +235,7 @@ DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts,
 /* ---- ordered factorisations ---- */
 
 DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                            int32_t *parts)
+                                             int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -619,8 +620,8 @@ DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts
 
 /* ---- Cartesian topology ---- */
 
-DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
-                                    uint32_t periodic, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
+                                               uint32_t periodic, dpar_why *why)
 {
     dpar_cart c;
     int64_t size = 1;
@@ -910,8 +911,8 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     return st;
 }
 
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid,
+                                                int32_t kind, int32_t per_node, dpar_why *why)
 {
     dpar_status st;
     if (kind == DPAR_PLACE_BRICKS) {
@@ -1245,8 +1246,9 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid,
+                                                int32_t per_node, const dpar_stencil *stencil,
+                                                dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
@@ -1398,7 +1400,7 @@ static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *pr
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
 {
     dpar_torus t = *torus;
     int64_t chips, ranks;
@@ -1435,8 +1437,8 @@ DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_wh
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                                    int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -1461,8 +1463,8 @@ DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t 
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                        int32_t *logical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
+                                                   int32_t *logical)
 {
     int32_t rest[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {

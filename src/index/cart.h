@@ -43,7 +43,8 @@ typedef struct dpar_cart_grid {
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
 
-/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ---- */
+/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
+ */
 
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
@@ -128,9 +129,9 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
 
 /* Fill in the sizes; dpar_torus_assign writes the rest. */
 typedef struct dpar_torus {
-    int32_t physical_axes, logical_axes; /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
-    int32_t physical[DPAR_MAX_DIMS];     /* chips along each axis of the network */
-    int32_t logical[DPAR_MAX_AXES];      /* ranks along each axis of the mesh */
+    int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
+    int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
+    int32_t logical[DPAR_MAX_AXES];             /* ranks along each axis of the mesh */
     int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* of physical axis p that logical axis l has */
     uint32_t axes[DPAR_MAX_AXES]; /* bit p: logical axis l stands on physical axis p */
 } dpar_torus;

@@ -26,8 +26,8 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
-                                      int32_t ranks, int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_CHUNK && rule != DPAR_EVEN && rule != DPAR_ZIGZAG &&

@@ -12,7 +12,8 @@
 /* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
  * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
  * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
- * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost. */
+ * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost.
+ */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */

@@ -63,8 +63,8 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds,
+                                                     int32_t *round, dpar_why *why)
 {
     int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
     int32_t needed = 0;
@@ -138,7 +138,7 @@ DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int3
 /* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
  * or n is a power of two. */
 DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                    int32_t round)
+                                     int32_t round)
 {
     if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
         return -1;
@@ -366,8 +366,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                      missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
-DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
-                                    int32_t n, int32_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
+                                               const dpar_box *box, int32_t n, int32_t *order,
+                                               dpar_why *why)
 {
     dpar_box whole, both;
     int64_t left;

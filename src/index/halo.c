@@ -256,7 +256,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -380,8 +380,8 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
-        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
-                           &y[1]);
+        dpari_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1],
+                           &y[0], &y[1]);
     }
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
@@ -461,7 +461,7 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
 DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
                                 int64_t *core)
 {
-    int64_t own[2], n = h->grid.extent[d];
+    int64_t own[2] = {0, 0}, n = h->grid.extent[d];
     int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (h->window[d].kernel == 0) {
         if (has) {
@@ -617,7 +617,7 @@ static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
                                                                                       : a + more;
 }
 
-DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
     int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */

@@ -29,28 +29,28 @@ typedef struct dpari_hshow {
 
 static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, name);
     dpar_text_put(t, "=\"");
-    dpar_text_fixed(t, (double)tenths / 10, 1);
-    dpar_text_char(t, '"');
+    dpari_text_fixed(t, (double)tenths / 10, 1);
+    dpari_text_char(t, '"');
 }
 
 static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
     dpar_text_put(t, "<text class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
-    dpar_text_char(t, '>');
+    dpari_text_char(t, '>');
 }
 
 /* Neighbours in number get colours far apart: the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
     dpar_text_put(t, "hsl(");
-    dpar_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
+    dpari_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
     dpar_text_put(t, ",62%,55%)");
 }
 
@@ -67,7 +67,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
     dpar_text_put(t, "<rect class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
@@ -75,7 +75,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
     if (peer >= 0) {
         dpar_text_put(t, " fill=\"");
         dpari_hshow_colour(t, peer);
-        dpar_text_char(t, '"');
+        dpari_text_char(t, '"');
     }
     dpar_text_put(t, "/>\n");
 }
@@ -153,7 +153,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, "</text>\n");
 }
 
@@ -214,10 +214,10 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     for (k = 0; k < 2; k++) {
         int64_t(*at)[2] = k ? here : there;
         dpar_text_put(t, k ? "L" : "M");
-        dpar_text_fixed(
+        dpari_text_fixed(
             t, (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20, 1);
-        dpar_text_char(t, ' ');
-        dpar_text_fixed(
+        dpari_text_char(t, ' ');
+        dpari_text_fixed(
             t, (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20, 1);
     }
     dpar_text_put(t, "\"/>\n");
@@ -263,9 +263,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, s->p->bytes);
-    dpar_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
+    dpari_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
     dpar_text_put(t, s->p->bytes > 0 ? " bytes in " : " points in ");
-    dpar_text_int(t, sum.pieces);
+    dpari_text_int(t, sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -283,14 +283,14 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
         peer = next;
         dpar_text_put(t, "<rect class=\"k\" fill=\"");
         dpari_hshow_colour(t, peer);
-        dpar_text_char(t, '"');
+        dpari_text_char(t, '"');
         dpari_hshow_number(t, "x", x);
         dpari_hshow_number(t, "y", y - 90);
         dpar_text_put(t, " width=\"10\" height=\"10\"/>");
         dpari_hshow_text(t, "t", x + 150, y);
         dpar_text_put(t, peer == s->p->rank ? "itself" : "rank ");
         if (peer != s->p->rank) {
-            dpar_text_int(t, peer);
+            dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
         dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_RECEIVES, peer, INT32_MAX, &next));
@@ -310,10 +310,10 @@ static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
     const char *c = s->p->title;
     for (; c != NULL && *c != 0; c++) {
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
-        dpar_text_char(t, plain ? *c : '?');
+        dpari_text_char(t, plain ? *c : '?');
     }
     dpar_text_put(t, c != NULL ? ": rank " : "Halo of rank ");
-    dpar_text_int(t, s->p->rank);
+    dpari_text_int(t, s->p->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -323,9 +323,9 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
         dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
         300;
     dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpar_text_int(t, wide / 10);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, high / 10);
+    dpari_text_int(t, wide / 10);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, high / 10);
     dpar_text_put(t, "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
                      "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
                      ".b{fill:#f4f4f4;stroke:#999;stroke-width:.6}"
@@ -344,8 +344,8 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
-                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p,
+                                               int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;

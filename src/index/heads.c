@@ -23,8 +23,8 @@ static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
-                                     int32_t rule, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
+                                                int32_t ranks, int32_t rule, dpar_why *why)
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
@@ -125,10 +125,11 @@ DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, i
     return 1;
 }
 
-DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                           int32_t rank, int64_t width, int64_t *send,
-                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                           dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
+                                                       const dpar_split *heads, int32_t rank,
+                                                       int64_t width, int64_t *send,
+                                                       int64_t *send_at, int64_t *receive,
+                                                       int64_t *receive_at, dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
@@ -167,8 +168,8 @@ DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_sp
 /* ---- vocabulary --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
-                                     int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added,
+                                                int64_t multiple, int32_t ranks, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
@@ -276,8 +277,9 @@ static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int6
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
-                                       int32_t *lo, int32_t *hi, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage,
+                                                  int32_t chunk, int32_t *lo, int32_t *hi,
+                                                  dpar_why *why)
 {
     int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
     int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;

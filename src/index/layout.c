@@ -130,9 +130,9 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
-                                      const int64_t *extent, const dpar_placement *placement,
-                                      dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh,
+                                                 int32_t dims, const int64_t *extent,
+                                                 const dpar_placement *placement, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int8_t order[DPAR_MAX_AXES] = {0};
@@ -253,8 +253,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
-                                int64_t *hi)
+DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                 int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -376,7 +376,7 @@ static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
     return most;
 }
 
-DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
+DPAR_API DPARI_COLD void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
 {
     int32_t d, k, first, grows;
     for (d = 0; d < l->dims; d++) {
@@ -576,8 +576,8 @@ static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
 /* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
  * So, from the last axis to the first, each goes to the place in the order where the ones before it
  * make that product. */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
+                                                     dpar_why *why)
 {
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {

@@ -12,12 +12,12 @@
 enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
 
 typedef struct dpar_placement {
-    int32_t kind;        /* DPAR_REPLICATE, ... */
-    int32_t dim;         /* SHARD: the dim that it cuts; negative counts from the end */
-    int32_t rule;        /* SHARD: DPAR_CHUNK (0), ... */
-    int32_t op;          /* PARTIAL: DPAR_SUM, ... */
-    int64_t block;       /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
-    int32_t source;      /* SHARD: BLOCK_CYCLIC's first part */
+    int32_t kind;   /* DPAR_REPLICATE, ... */
+    int32_t dim;    /* SHARD: the dim that it cuts; negative counts from the end */
+    int32_t rule;   /* SHARD: DPAR_CHUNK (0), ... */
+    int32_t op;     /* PARTIAL: DPAR_SUM, ... */
+    int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
+    int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
     int32_t order; /* SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0)
                       in the order of the mesh */
     const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut
@@ -95,10 +95,10 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
  * equal strides the later dim is the faster. DTensor keeps that order too. O(dims^2). */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
-/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills plain[],
- * one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a sentence when
- * a split factor is not the product of the axes after it that shard the same dim: then there is no
- * such order. */
+/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills
+ * plain[], one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a
+ * sentence when a split factor is not the product of the axes after it that shard the same dim:
+ * then there is no such order. */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 

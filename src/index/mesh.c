@@ -3,33 +3,6 @@
 
 #include "inner.h"
 
-/* The one size that is -1 becomes what `ranks` leaves. */
-static dpar_status dpari_mesh_infer(dpar_mesh *m, int32_t unknown, int32_t ranks, dpar_why *why)
-{
-    int64_t rest = 1;
-    int32_t i;
-    for (i = 0; i < m->axes; i++) {
-        if (i != unknown && (!dpari_mul(rest, m->axis[i].size, &rest) || rest > INT32_MAX)) {
-            return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0,
-                             0);
-        }
-    }
-    if (unknown < 0) {
-        m->size = (int32_t)rest;
-    } else if (ranks % rest != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", rest, ranks,
-                         0, 0);
-    } else {
-        m->axis[unknown].size = (int32_t)(ranks / rest);
-        m->size = ranks;
-    }
-    if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
-                         0, 0);
-    }
-    return DPAR_OK;
-}
-
 static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 {
     int32_t i, stride = 1;
@@ -47,19 +20,17 @@ static dpar_status dpari_mesh_full(dpar_why *why)
 
 static int dpari_mesh_between(char c)
 {
-    return c == ' ' || c == ',' || c == '-';
+    return c == ' ' || (c | 1) == '-'; /* a comma or a dash */
 }
 
 /* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
 static size_t dpari_mesh_word(const char **at)
 {
-    const char *s = *at;
     size_t n = 0;
-    while (dpari_mesh_between(*s)) {
-        s++;
+    while (dpari_mesh_between(**at)) {
+        ++*at;
     }
-    *at = s;
-    while (s[n] != 0 && !dpari_mesh_between(s[n]) && n < 32) {
+    while ((*at)[n] != 0 && !dpari_mesh_between((*at)[n]) && n < 32) {
         n++;
     }
     return n;
@@ -85,7 +56,7 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, si
     return DPAR_OK;
 }
 
-/* A mesh while its axes are listed. */
+/* A mesh while its axes are listed: its size is the product of the sizes that are known. */
 typedef struct dpari_mesh_list {
     dpar_mesh mesh;
     int32_t ranks, unknown; /* the axis whose size is -1, or -1 */
@@ -94,6 +65,7 @@ typedef struct dpari_mesh_list {
 static void dpari_mesh_start(dpari_mesh_list *l, int32_t ranks)
 {
     dpari_zero(l, sizeof(*l));
+    l->mesh.size = 1;
     l->ranks = ranks;
     l->unknown = -1;
 }
@@ -102,16 +74,24 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
                                      dpar_why *why)
 {
     dpar_mesh *m = &l->mesh;
+    int64_t product = m->size;
     if (m->axes == DPAR_MAX_AXES) {
         return dpari_mesh_full(why);
     }
-    if (size < 1 && (size != -1 || l->unknown >= 0 || l->ranks == 0)) {
+    if (size == -1 && l->unknown < 0 && l->ranks != 0) {
+        l->unknown = m->axes;
+    } else if (size < 1) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "axis '@' has size #: sizes are at least 1, and one may be -1 where "
                               "the number of ranks is given",
                               name, n, size, 0, 0, 0);
+    } else {
+        product *= size;
     }
-    l->unknown = size == -1 ? m->axes : l->unknown;
+    if (product > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0, 0);
+    }
+    m->size = (int32_t)product;
     m->axis[m->axes].size = size;
     return dpari_mesh_name(m, m->axes++, name, n, why);
 }
@@ -119,21 +99,32 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
 static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mesh *mesh,
                                      dpar_why *why)
 {
-    dpar_status st;
-    if (l->ranks < 0) {
+    dpar_mesh *m = &l->mesh;
+    const int32_t ranks = l->ranks;
+    if (ranks < 0) {
         return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
-                         l->ranks, 0, 0, 0);
+                         ranks, 0, 0, 0);
     }
-    st = dpari_mesh_infer(&l->mesh, l->unknown, l->ranks, why);
-    if (st == DPAR_OK) {
-        dpari_mesh_strides(&l->mesh, order);
-        *mesh = l->mesh;
+    if (l->unknown >= 0) {
+        if (ranks % m->size != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", m->size,
+                             ranks, 0, 0);
+        }
+        m->axis[l->unknown].size = ranks / m->size;
+        m->size = ranks;
     }
-    return st;
+    if (ranks > 0 && m->size != ranks) {
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
+                         0, 0);
+    }
+    dpari_mesh_strides(m, order);
+    *mesh = *m;
+    return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
-                                    int32_t order, int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names,
+                                               const int32_t *sizes, int32_t order, int32_t ranks,
+                                               dpar_why *why)
 {
     dpari_mesh_list l;
     dpar_status st = DPAR_OK;
@@ -258,7 +249,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh)
+DPARI_DOOR DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -390,8 +381,8 @@ static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
     m->offset = offset;
 }
 
-DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                     int32_t rank, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
+                                                uint32_t which, int32_t rank, dpar_why *why)
 {
     int32_t coord[DPAR_MAX_AXES], i;
     dpar_mesh m;
@@ -608,8 +599,8 @@ DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inne
  * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
  * they take coordinate k. */
 DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
-                                                const dpar_mesh *inner, int32_t axis,
-                                                int64_t *reach, dpar_why *why)
+                                                             const dpar_mesh *inner, int32_t axis,
+                                                             int64_t *reach, dpar_why *why)
 {
     const dpar_axis *a = &inner->axis[axis];
     int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
@@ -739,8 +730,9 @@ static int32_t dpari_mesh_named(const char *names, const char *word, size_t leng
     return -1;
 }
 
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
-                                       const int32_t *sizes, int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order,
+                                                  const char *names, const int32_t *sizes,
+                                                  int32_t ranks, dpar_why *why)
 {
     const char *word;
     uint32_t used = 0;
@@ -801,8 +793,9 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
-                                    const int32_t *sizes, int32_t order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh,
+                                               const char *names, const int32_t *sizes,
+                                               int32_t order, dpar_why *why)
 {
     dpar_mesh m;
     dpar_axis one;

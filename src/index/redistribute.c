@@ -18,8 +18,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
-                                             dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
+                                                        const dpar_layout *to, dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -876,8 +876,9 @@ static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout
     dpari_layout_cut_in(out, order);
 }
 
-DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
-                                               dpar_layout *middle)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *from,
+                                                          const dpar_layout *to,
+                                                          dpar_layout *middle)
 {
     uint32_t reduces = 0;
     int32_t i;
@@ -896,7 +897,7 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
     return DPAR_MORE;
 }
 
-DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
 {
     if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
@@ -960,7 +961,6 @@ DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpa
         return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
     }
     st = dpari_redistribute_kept(from, to, scratch, why);
-    return st == DPAR_OK
-               ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
-               : st;
+    return st == DPAR_OK ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
+                         : st;
 }

@@ -50,8 +50,9 @@ typedef struct dpar_transfers {
  * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
  * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
- * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
- * of its node receive of it), and it passes over receivers that have a copy nearer. */
+ * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies
+ * also O(what the ranks of its node receive of it), and it passes over receivers that have a copy
+ * nearer. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);

@@ -3,7 +3,7 @@
 
 #include "inner.h"
 
-DPAR_API const char *dpar_redistribute_step_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_redistribute_step_name(int32_t kind)
 {
     switch (kind) {
     case DPAR_STEP_SLICE: return "slice";
@@ -397,8 +397,8 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
-                                            int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
+                                                       int32_t room, int32_t *count, dpar_why *why)
 {
     dpar_route_node *nodes = q->nodes;
     dpari_route r;
@@ -437,17 +437,18 @@ DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         steps[--n] = nodes[k].step;
         steps[n].held = dpari_state_elements(r.l, nodes[k].state);
-        steps[n].held = dpari_route_sum(
-            steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
+        steps[n].held =
+            dpari_route_sum(steps[n].held, dpari_state_elements(r.l, nodes[nodes[k].before].state));
     }
     return DPAR_OK;
 }
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
-                                            const dpar_layout *goal, dpar_layout *after,
-                                            dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
+                                                       const dpar_route_step *step,
+                                                       const dpar_layout *goal, dpar_layout *after,
+                                                       dpar_why *why)
 {
     dpar_placement *p;
     int8_t order[DPAR_MAX_AXES];

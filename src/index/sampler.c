@@ -8,7 +8,7 @@
 static void dpari_permutation_set(dpar_sampler *s);
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
 
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {

@@ -21,11 +21,11 @@ enum {
  * resume, also on another number of ranks: first = the positions consumed so far (what
  * dpar_sampler_consumed says); on the same number it goes on exactly as it would have. */
 typedef struct dpar_sampler {
-    int32_t rest;  /* DPAR_SAMPLES_PAD, ... */
-    int32_t ranks; /* that read: the data-parallel ones, not all */
-    int64_t count; /* samples of an epoch, 0..2^62 */
-    int64_t first; /* already consumed, by all ranks together */
-    int64_t run;   /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
+    int32_t rest;    /* DPAR_SAMPLES_PAD, ... */
+    int32_t ranks;   /* that read: the data-parallel ones, not all */
+    int64_t count;   /* samples of an epoch, 0..2^62 */
+    int64_t first;   /* already consumed, by all ranks together */
+    int64_t run;     /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
     int32_t shuffle; /* 1: dpar_sampler_at gives what lies at a position in an order of `seed` and
                         `epoch` that needs no memory, the same on every machine (a Feistel network;
                         not for secrets). 0: the position; the order is the caller's: 0, 1, 2, ...,
@@ -42,8 +42,8 @@ DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
 /* What every rank reads in whole runs: collectives that each sample or batch needs are safe so far.
  * After that some ranks have a shorter batch or none: the hang of a last, partial batch. O(1). */
 DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
-/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there; -1
- * past its last. O(1). */
+/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there;
+ * -1 past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
 /* Positions consumed when each rank has read k samples, k a multiple of run (or all it has): what a
  * checkpoint must remember. At most count. -1 for another k. O(1). */

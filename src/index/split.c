@@ -163,8 +163,8 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+                                                  dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
     int32_t p;
@@ -195,8 +195,9 @@ static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
     return a / c * b + a % c * b / c;
 }
 
-DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
-                                        const int64_t *weights, int64_t atom, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
+                                                   const int64_t *weights, int64_t atom,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int64_t all = 0, before = 0, atoms;
@@ -280,8 +281,9 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
-                                        int32_t parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
+                                                   const int64_t *cost, int32_t parts,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;

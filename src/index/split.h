@@ -33,13 +33,13 @@ enum {
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;                /* DPAR_CHUNK, ... */
-    int32_t parts;               /* P, at least 1 */
-    int32_t source; /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
-                       the init, 0..parts-1 */
-    uint8_t shift[2];            /* private: see inverse */
-    int64_t count;               /* N, elements, 0..2^62 */
-    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
+    int32_t rule;     /* DPAR_CHUNK, ... */
+    int32_t parts;    /* P, at least 1 */
+    int32_t source;   /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
+                         the init, 0..parts-1 */
+    uint8_t shift[2]; /* private: see inverse */
+    int64_t count;    /* N, elements, 0..2^62 */
+    int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];               /* private: what indices are divided by, */
     uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */

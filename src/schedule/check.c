@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "check.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "action.h"
 
 /* Sets of kinds, a bit each. */
@@ -78,13 +78,13 @@ static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpar_text_int(t, m);
+            dpari_text_int(t, m);
             m = n;
         } else if (*form == '@') {
             dpari_proof_put(a, t);
             a = b;
         } else {
-            dpar_text_char(t, *form);
+            dpari_text_char(t, *form);
         }
     }
 }

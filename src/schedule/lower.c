@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "lower.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "action.h"
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
@@ -15,9 +15,9 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
-        dpar_text_int(&t, index);
+        dpari_text_int(&t, index);
         dpar_text_put(&t, ": ");
         dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
@@ -470,16 +470,16 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " waits for ");
     if (l->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
     dpar_text_put(&t, "stage ");
-    dpar_text_int(&t, stage);
+    dpari_text_int(&t, stage);
     dpar_text_put(&t, wait.kind == DPAR_RECV_F ? "'s F" : "'s B");
-    dpar_text_int(&t, wait.micro);
+    dpari_text_int(&t, wait.micro);
     dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
                                                     : ", which comes later here or never");
     return DPAR_E_STUCK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "schedule.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "action.h"
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
@@ -69,21 +69,21 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
     }
-    dpar_text_int(t, a->stage);
+    dpari_text_int(t, a->stage);
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
     }
 }
 
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t)
 {
     if (a->joined) {
-        dpar_text_char(t, '(');
+        dpari_text_char(t, '(');
     }
     dpari_action_put(a, t);
     if (a->joined) {
-        dpar_text_char(t, ';');
+        dpari_text_char(t, ';');
         dpari_action_put(a + 1, t);
         dpar_text_put(t, ")OVERLAP_F_B");
     }
@@ -115,14 +115,14 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "line ");
-        dpar_text_int(&t, c->line);
+        dpari_text_int(&t, c->line);
         dpar_text_put(&t, ", column ");
-        dpar_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
         dpar_text_put(&t, ": expected ");
         dpar_text_put(&t, expected);
         if (end > c->at) {
             dpar_text_put(&t, ", not '");
-            dpar_text_slice(&t, c->s + c->at, end - c->at);
+            dpari_text_slice(&t, c->s + c->at, end - c->at);
             dpar_text_put(&t, "'");
         }
     }
@@ -432,7 +432,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
             if (k > s->begin[r]) {
-                dpar_text_char(t, ',');
+                dpari_text_char(t, ',');
             }
             dpar_action_write(&s->action[k], t);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "schedule_show.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "action.h"
 
 /* ---- what all three need -------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
-    dpar_text_int(t, ticks / unit);
+    dpari_text_int(t, ticks / unit);
     if (rest > 0 && decimals > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
@@ -95,7 +95,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
             rest %= unit;
         }
         dpar_text_put(t, kept > 0 ? "." : "");
-        dpar_text_slice(t, digit, kept);
+        dpari_text_slice(t, digit, kept);
     }
 }
 
@@ -170,11 +170,11 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
 static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
-    dpar_text_int(t, g->schedule->ranks);
+    dpari_text_int(t, g->schedule->ranks);
     dpar_text_put(t, " ranks, ");
-    dpar_text_int(t, g->schedule->stages);
+    dpari_text_int(t, g->schedule->stages);
     dpar_text_put(t, " stages, ");
-    dpar_text_int(t, g->schedule->micros);
+    dpari_text_int(t, g->schedule->micros);
     dpar_text_put(t, " micro-batches, makespan ");
     dpari_gantt_time(t, last, g->unit, 6);
 }
@@ -263,7 +263,7 @@ static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
-        dpar_text_char(t, c);
+        dpari_text_char(t, c);
     }
 }
 
@@ -276,8 +276,8 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
         dpari_chart_fill(t, dpari_chart_mark(a), columns);
         return;
     }
-    dpar_text_char(t, dpari_chart_letter(s, a));
-    dpar_text_int(t, a->micro);
+    dpari_text_char(t, dpari_chart_letter(s, a));
+    dpari_text_int(t, a->micro);
     dpari_chart_fill(t, dash, columns - name);
 }
 
@@ -287,7 +287,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
     int64_t k, at = 0;
     dpar_text_put(t, "rank ");
     dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, " |");
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
@@ -327,21 +327,21 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
             break;
         }
     }
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
 {
     if (g->title != NULL) {
         dpar_text_put(t, g->title);
-        dpar_text_char(t, '\n');
+        dpari_text_char(t, '\n');
     }
     dpari_gantt_numbers(t, g, last);
     dpar_text_put(t, c->exact ? "; " : "; scaled: ");
-    dpar_text_int(t, c->columns);
+    dpari_text_int(t, c->columns);
     dpar_text_put(t, " columns = ");
     dpari_gantt_time(t, c->ticks, g->unit, 6);
-    dpar_text_char(t, '\n');
+    dpari_text_char(t, '\n');
 }
 
 /* A set of kinds. */
@@ -404,11 +404,11 @@ typedef struct dpari_figure {
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpar_text_char(t, ' ');
+    dpari_text_char(t, ' ');
     dpar_text_put(t, name);
     dpar_text_put(t, "=\"");
     dpari_gantt_time(t, tenths, 10, 1);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
 }
 
 static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
@@ -417,9 +417,9 @@ static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, in
     dpar_text_put(t, "<rect class=\"");
     dpar_text_put(t, style);
     if (level >= 0) {
-        dpar_text_int(t, level);
+        dpari_text_int(t, level);
     }
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
     dpari_figure_number(t, "width", w);
@@ -431,10 +431,10 @@ static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_
 {
     dpar_text_put(t, "<text class=\"");
     dpar_text_put(t, style);
-    dpar_text_char(t, '"');
+    dpari_text_char(t, '"');
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
-    dpar_text_char(t, '>');
+    dpari_text_char(t, '>');
 }
 
 static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
@@ -450,7 +450,7 @@ static void dpari_gantt_title(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
         char c = *s >= ' ' && *s < 127 ? *s : '?';
-        dpar_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+        dpari_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
     }
 }
 
@@ -469,9 +469,9 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
     int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
     int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
     dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpar_text_int(t, wide / 10);
-    dpar_text_char(t, ' ');
-    dpar_text_int(t, high / 10);
+    dpari_text_int(t, wide / 10);
+    dpari_text_char(t, ' ');
+    dpari_text_int(t, high / 10);
     dpar_text_put(
         t,
         "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
@@ -579,7 +579,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
     dpar_text_put(t, "<g><title>");
     dpar_action_write(&f->g->schedule->action[k], t);
     dpar_text_put(t, " on rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, ", ");
     dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
     dpar_text_put(t, " to ");
@@ -597,7 +597,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
         dpar_text_put(t, "</text>");
     }
 }
@@ -630,7 +630,7 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     int64_t y = dpari_figure_y(f, rank), k, busy = 0;
     dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
     dpar_text_put(t, "rank ");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, "</text>\n");
     dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
@@ -724,9 +724,9 @@ static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int3
     dpar_text_put(t, ",\n{\"ph\":\"");
     dpar_text_put(t, phase);
     dpar_text_put(t, "\",\"pid\":");
-    dpar_text_int(t, rank);
+    dpari_text_int(t, rank);
     dpar_text_put(t, ",\"tid\":");
-    dpar_text_int(t, thread);
+    dpari_text_int(t, thread);
 }
 
 static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
@@ -738,7 +738,7 @@ static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32
     dpar_text_put(t, "\",\"args\":{\"name\":\"");
     dpar_text_put(t, name);
     if (number >= 0) {
-        dpar_text_int(t, number);
+        dpari_text_int(t, number);
     }
     dpar_text_put(t, "\"}}");
 }
@@ -764,14 +764,14 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpar_text_put(t, "\",\"cat\":\"");
     dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
     dpar_text_put(t, "\",\"args\":{\"stage\":");
-    dpar_text_int(t, a->stage);
+    dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
-        dpar_text_int(t, a->micro);
+        dpari_text_int(t, a->micro);
     }
     if (dpari_gantt_is_message(a->kind)) {
         dpar_text_put(t, ",\"peer\":");
-        dpar_text_int(t, a->peer);
+        dpari_text_int(t, a->peer);
     }
     dpar_text_put(t, "}}");
 }
@@ -798,7 +798,7 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpar_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
     dpar_text_put(t, "}");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "simulate.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "action.h"
 
 /* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
@@ -375,12 +375,12 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, rank);
+        dpari_text_int(&t, rank);
         dpar_text_put(&t, ": ");
-        dpar_text_int(&t, a->stage);
+        dpari_text_int(&t, a->stage);
         dpar_text_put(&t, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
-            dpar_text_int(&t, a->micro);
+            dpari_text_int(&t, a->micro);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -837,13 +837,13 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
-    dpar_text_int(&t, rank);
+    dpari_text_int(&t, rank);
     dpar_text_put(&t, " waits at ");
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
     dpar_text_put(&t, " of rank ");
-    dpar_text_int(&t, other);
+    dpari_text_int(&t, other);
     dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
         dpar_action_write(&m->s.action[m->rank[other].at], &t);

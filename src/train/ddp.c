@@ -357,7 +357,7 @@ static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
         dpar_text_put(t, name);
         dpar_text_put(t, "'");
     } else {
-        dpar_text_int(t, i);
+        dpari_text_int(t, i);
     }
 }
 
@@ -415,9 +415,9 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
         dpar_text_put(&t, " is NaN or infinite at element ");
-        dpar_text_int(&t, at);
+        dpari_text_int(&t, at);
         dpar_text_put(&t, " on rank ");
-        dpar_text_int(&t, d->c->rank);
+        dpari_text_int(&t, d->c->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return DPAR_OK;
@@ -533,7 +533,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpar_text_put(&t, "ddp: rank ");
-    dpar_text_int(&t, d->c->rank);
+    dpari_text_int(&t, d->c->rank);
     dpar_text_put(&t, " has no gradient of ");
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
@@ -547,7 +547,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     }
     if (n > NAMED) {
         dpar_text_put(&t, " and ");
-        dpar_text_int(&t, n - NAMED);
+        dpari_text_int(&t, n - NAMED);
         dpar_text_put(&t, " others");
     }
     dpar_text_put(&t, " (options.unused = 1 lets them be without)");

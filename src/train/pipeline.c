@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "pipeline.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../schedule/check.h"
@@ -700,7 +700,7 @@ static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_ac
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
         dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, p->c->rank);
+        dpari_text_int(&t, p->c->rank);
         dpar_text_put(&t, ": ");
         dpar_text_put(&t, name);
         dpar_text_put(&t, ": ");

@@ -7,7 +7,8 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # the second: NaN in all halos before each exchange
-sed 's/^    return st == DPAR_OK ? dpar_halo_exchange_begin/    dpar_halo_exchange_poison(p->exchange); &/' \
+sed -e 's/^    return st == DPAR_OK ? dpar_halo_exchange_begin/    (void)dpar_halo_exchange_check(p->exchange, DPAR_HALO_POISON, NULL); &/' \
+    -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
 $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$work/poisoned.c" -o "$work/poisoned" &
 $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/shallow_water.c -o "$work/shallow_water" || exit 1

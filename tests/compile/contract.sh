@@ -2,24 +2,30 @@
 # SPDX-License-Identifier: MIT-0
 # The contract: cc -DDPAR_IMPLEMENTATION -I. FILE.c -o FILE needs no other flag. Each numbered example is at most
 # 60 lines, its first lines say the command and what it prints, and it does print that (ranks in any order). The
-# same command for a program that includes one header, for each.
+# same command for a program that includes one header, for each, and for the program in its first comment.
 . tests/compile/common.sh
 example() {
     name=$(basename "$1" .c)
     [ "$(wc -l < "$1")" -le 60 ] || { echo "$1: more than 60 lines"; exit 1; }
-    command="cc -DDPAR_IMPLEMENTATION -I. $1 -o $name && ./$name"
+    number=${name%%_*}
+    command="cc -DDPAR_IMPLEMENTATION -I. $1 -o $number && ./$number"
     grep -qxF " *   $command" "$1" || { echo "$1: its first lines do not say: $command"; exit 1; }
-    awk -v command=" *   $command" '$0 == command { on = 1; next } /\*\// { exit } on && / \*   / { print substr($0, 6) }' "$1" |
+    awk -v command=" *   $command" 'NR == 1 { next } $0 == command { on = 1; next } /\*\// { exit } on && / \*   / { print substr($0, 6) }' "$1" |
         sort > "$work/$name.expected"
     [ -s "$work/$name.expected" ] || { echo "$1: its first lines do not say what it prints"; exit 1; }
     try $CC -DDPAR_IMPLEMENTATION "-I$DPAR_DIR" "$1" -o "$work/$name"
     timeout 60 "$work/$name" > "$work/$name.said" || { cat "$work/$name.said"; echo "$1: exit $?"; exit 1; }
     sort "$work/$name.said" | diff - "$work/$name.expected" || { echo "$1: prints something else than it says"; exit 1; }
 }
-one_header() {
-    printf '#include "%s.h"\nint main(void) { return dpar_status_text(0) == 0; }\n' "$1" > "$work/of_$1.c"
-    try $CC -DDPAR_IMPLEMENTATION "-I$DPAR_DIR" "$work/of_$1.c" -o "$work/of_$1"
-    try "$work/of_$1"
+# The program in a header's first comment; behind the code of a line may stand a word in place of a comment.
+first_screen() {
+    awk 'NR == 1 { next } /\*\//{ last = 1 } / \*     #include "/ { on = 1 } on && / \*     / { sub(/ \*     /, ""); sub(/ *\*\/$/, ""); sub(/;   +[^ ].*/, ";"); print } last { exit }' \
+        "$DPAR_DIR/$1.h" > "$work/first_$1.c"
+    grep -q 'int main' "$work/first_$1.c" ||
+        printf '#include "%s.h"\nint main(void) { return dpar_status_text(0) == 0; }\n' "$1" > "$work/first_$1.c"
+    try $CC -DDPAR_IMPLEMENTATION "-I$DPAR_DIR" "$work/first_$1.c" -o "$work/first_$1"
+    try timeout 60 "$work/first_$1" > "$work/first_$1.said"
 }
-in_pairs one_header $headers
+in_pairs first_screen $headers
+[ "$(grep -l '^#include <stdio' "$work"/first_*.c | wc -l)" -ge 5 ] || { echo 'first comments without programs'; exit 1; }
 in_pairs example examples/[0-9]*.c

@@ -58,14 +58,14 @@ contains
         status = dpar_mesh_coords(mesh, 5, coord)
         call check(status /= 0 .and. all(coord == [1, 2]), "coordinates")
         call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
-        status = dpari_mesh_transpose(view, mesh, [1, 0])
-        call check(status == 0 .and. view%axis(0)%size == 3, "transpose")
+        status = dpar_mesh_view(view, mesh, "model pipe" // c_null_char, [3, 2], DPAR_FIRST_FASTEST)
+        call check(status == 0 .and. view%axis(0)%size == 3, "a view")
         call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) &
                   == DPAR_E_DIVIDE, "7 ranks")
         call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 6) == 0, &
                   "no sentence wanted")
         ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
-        call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t, 0) == 0, "split")
+        call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t) == 0, "split")
         call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
         status = dpar_split_locate(split, 7_c_int64_t, run=run, local=local)
         call check(status == 2 .and. local == 1 .and. run == 1, "an element")

@@ -23,7 +23,7 @@ static int same_bits(double a, double b)
 static void check_read(const char *text, size_t size)
 {
     double got = 7.0;
-    size_t taken = dpar_text_read(text, size, &got);
+    size_t taken = dpari_text_number(text, size, &got);
     char *copy = (char *)malloc(taken + 1), *end;
     must(taken <= size);
     if (copy == NULL) {
@@ -58,20 +58,20 @@ static void check_print(double v, int digits, int decimals)
     double size = v < 0.0 ? -v : v, back = 0.0;
     dpar_text t;
     dpar_text_init(&t, got, sizeof got);
-    dpar_text_real(&t, v, 17);
+    dpari_text_real(&t, v, 17);
     must(t.used == strlen(got));
     if (!(v - v >= 0.0)) { /* infinity and NaN */
         must(strcmp(got, "nan") == 0 || strcmp(got, "inf") == 0 || strcmp(got, "-inf") == 0);
         return;
     }
-    must(dpar_text_read(got, t.used, &back) == t.used && (same_bits(v, back) || !(size > 0.0)));
+    must(dpari_text_number(got, t.used, &back) == t.used && (same_bits(v, back) || !(size > 0.0)));
     dpar_text_init(&t, got, sizeof got);
-    dpar_text_real(&t, v, digits);
+    dpari_text_real(&t, v, digits);
     snprintf(expected, sizeof expected, "%.*g", digits, v);
     must(!(size > 0.0) || strcmp(got, expected) == 0 || half_way(v, digits - 1, 1));
     if (size < 9e15) {
         dpar_text_init(&t, got, sizeof got);
-        dpar_text_fixed(&t, v, decimals);
+        dpari_text_fixed(&t, v, decimals);
         snprintf(expected, sizeof expected, "%.*f", decimals, v);
         must(strcmp(got, expected) == 0 || half_way(v, decimals, 0) || /* "-0.0" is "0.0" */
              (strspn(expected, "-0.") == strlen(expected) && strcmp(got, expected + 1) == 0));
@@ -83,13 +83,13 @@ static void write_all(dpar_text *t, const uint8_t *data, size_t size, double v)
     size_t i;
     for (i = 0; i < size; i++) {
         switch (data[i] % 7) {
-        case 0: dpar_text_int(t, (int64_t)data[i] * -12345); break;
-        case 1: dpar_text_column(t, data[i]); break;
+        case 0: dpari_text_int(t, (int64_t)data[i] * -12345); break;
+        case 1: dpari_text_column(t, data[i]); break;
         case 2: dpar_text_put(t, "a\n"); break;
-        case 3: dpar_text_slice(t, "slice", data[i] % 9); break;
-        case 4: dpar_text_fixed(t, v, data[i] % 12 - 1); break;
-        case 5: dpar_text_real(t, v, data[i] % 20); break;
-        default: dpar_text_char(t, (char)(data[i] | 1)); break;
+        case 3: dpari_text_slice(t, "slice", data[i] % 9); break;
+        case 4: dpari_text_fixed(t, v, data[i] % 12 - 1); break;
+        case 5: dpari_text_real(t, v, data[i] % 20); break;
+        default: dpari_text_char(t, (char)(data[i] | 1)); break;
         }
     }
 }
@@ -129,7 +129,7 @@ static void one(const char *text, size_t size)
         memcpy(&v, data, sizeof v);
         check_print(v, 1 + data[8] % 17, data[9] % 10);
     }
-    (void)dpar_text_read(text, size, &v);
+    (void)dpari_text_number(text, size, &v);
     if (size > 1) {
         check_print(v, 1 + data[size - 1] % 17, data[size - 2] % 10);
     }

@@ -1169,7 +1169,7 @@ static int meets(const meeting_case *k, int rank)
     m.job += (uint64_t)(k->stranger && rank == k->leave_out);
     if (k->pmi[rank] > 0) {
         dpar_text_init(&t, number, sizeof number);
-        dpar_text_int(&t, k->pmi[rank]);
+        dpari_text_int(&t, k->pmi[rank]);
         (void)setenv("PMI_FD", number, 1);
     }
     take_device(rank);

@@ -11,7 +11,7 @@ static const char *text_of_real(double v, int digits)
     static char buffer[64];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpar_text_real(&t, v, digits);
+    dpari_text_real(&t, v, digits);
     return buffer;
 }
 
@@ -20,7 +20,7 @@ static const char *text_of_fixed(double v, int decimals)
     static char buffer[64];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpar_text_fixed(&t, v, decimals);
+    dpari_text_fixed(&t, v, decimals);
     return buffer;
 }
 
@@ -133,7 +133,7 @@ static void test_fixed(void)
 static void check_read(const char *text)
 {
     double got = 7.0, expected = strtod(text, NULL);
-    CHECK_INT(dpar_text_read(text, strlen(text), &got), strlen(text));
+    CHECK_INT(dpari_text_number(text, strlen(text), &got), strlen(text));
     checks_run++;
     if (memcmp(&got, &expected, sizeof got) != 0) {
         checks_failed++;
@@ -206,23 +206,23 @@ static void test_read_rounding(void)
 static void test_reading(void)
 {
     double v = 7.0;
-    CHECK_INT(dpar_text_read("", 0, &v), 0);
-    CHECK_INT(dpar_text_read("nan", 3, &v), 0);
-    CHECK_INT(dpar_text_read("-", 1, &v), 0);
-    CHECK_INT(dpar_text_read("e5", 2, &v), 0);
-    CHECK_INT(dpar_text_read("+-1", 3, &v), 0);
-    CHECK_INT(dpar_text_read(".", 1, &v), 0);
+    CHECK_INT(dpari_text_number("", 0, &v), 0);
+    CHECK_INT(dpari_text_number("nan", 3, &v), 0);
+    CHECK_INT(dpari_text_number("-", 1, &v), 0);
+    CHECK_INT(dpari_text_number("e5", 2, &v), 0);
+    CHECK_INT(dpari_text_number("+-1", 3, &v), 0);
+    CHECK_INT(dpari_text_number(".", 1, &v), 0);
     CHECK_NEAR(v, 7.0, 0);
-    CHECK_INT(dpar_text_read("12e", 3, &v), 2);
-    CHECK_INT(dpar_text_read("-.5x", 4, &v), 3);
+    CHECK_INT(dpari_text_number("12e", 3, &v), 2);
+    CHECK_INT(dpari_text_number("-.5x", 4, &v), 3);
     CHECK_NEAR(v, -0.5, 0);
-    CHECK_INT(dpar_text_read("1e+", 3, &v), 1);
-    CHECK_INT(dpar_text_read("1.2.3", 5, &v), 3);
-    CHECK_INT(dpar_text_read("1234", 2, &v), 2); /* not past n */
+    CHECK_INT(dpari_text_number("1e+", 3, &v), 1);
+    CHECK_INT(dpari_text_number("1.2.3", 5, &v), 3);
+    CHECK_INT(dpari_text_number("1234", 2, &v), 2); /* not past n */
     CHECK_NEAR(v, 12.0, 0);
-    CHECK_INT(dpar_text_read("1e999999", 8, &v), 8);
+    CHECK_INT(dpari_text_number("1e999999", 8, &v), 8);
     CHECK(!(v < 1e308)); /* infinite, for the caller to refuse */
-    CHECK_INT(dpar_text_read("1e-999999", 9, &v), 9);
+    CHECK_INT(dpari_text_number("1e-999999", 9, &v), 9);
     CHECK_NEAR(v, 0.0, 0);
 }
 
@@ -235,25 +235,25 @@ static void test_sink(void)
     CHECK_TEXT(buffer, "0123456");
     CHECK_INT(t.used, 10);
     dpar_text_init(&t, NULL, 0); /* counting only */
-    dpar_text_int(&t, INT64_MIN);
+    dpari_text_int(&t, INT64_MIN);
     CHECK_INT(t.used, 20);
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpar_text_slice(&t, "abcdef", 2);
-    dpar_text_column(&t, 5);
-    dpar_text_char(&t, '|');
+    dpari_text_slice(&t, "abcdef", 2);
+    dpari_text_column(&t, 5);
+    dpari_text_char(&t, '|');
     CHECK_TEXT(buffer, "ab   |");
     dpar_text_init(&t, buffer, sizeof buffer);
     dpar_text_put(&t, "x\n\xc3\xa9"); /* one character, two bytes */
-    dpar_text_column(&t, 3);
+    dpari_text_column(&t, 3);
     CHECK_TEXT(buffer, "x\n\xc3\xa9  ");
-    dpar_text_column(&t, 2);
+    dpari_text_column(&t, 2);
     CHECK_INT(t.used, 6);
     dpar_text_init(&t, NULL, 0); /* columns count what is not kept */
     dpar_text_put(&t, "abc");
-    dpar_text_column(&t, 5);
+    dpari_text_column(&t, 5);
     CHECK_INT(t.used, 5);
     dpar_text_init(&t, buffer, 1);
-    dpar_text_int(&t, -12);
+    dpari_text_int(&t, -12);
     CHECK_TEXT(buffer, "");
     CHECK_INT(t.used, 3);
 }

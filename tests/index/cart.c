@@ -1620,8 +1620,7 @@ static void test_torus_limits(void)
     for (p = 0; p <= 7; p++) {
         for (l = 0; l <= 9; l++) {
             const int legal = p >= 1 && p <= 6 && l >= 1 && l <= 8;
-            CHECK_INT(assign(&t, p, ones, l, ones, 0, NULL),
-                      legal ? DPAR_OK : DPAR_E_ARG);
+            CHECK_INT(assign(&t, p, ones, l, ones, 0, NULL), legal ? DPAR_OK : DPAR_E_ARG);
         }
     }
     CHECK_INT(assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);

@@ -89,8 +89,9 @@ static void test_rounds(void)
     }
     /* what is outside or negative is refused, and nothing is written */
     for (k = 0; k < 8; k++) {
-        static const int bad[8][4] = {{1, 4, 4, 64}, {1, -4, 4, 64}, {1, 4, -4, 64}, {-1, 4, 4, 64},
-                                      {0, -4, 4, 64}, {0, 4, -4, 64}, {2, 4, 4, 7}, {2, 4, 4, 64}};
+        static const int bad[8][4] = {{1, 4, 4, 64},  {1, -4, 4, 64}, {1, 4, -4, 64},
+                                      {-1, 4, 4, 64}, {0, -4, 4, 64}, {0, 4, -4, 64},
+                                      {2, 4, 4, 7},   {2, 4, 4, 64}};
         dpar_exchange e = many(edge, bad[k][0], bad[k][1], bad[k][2], table, bad[k][3]);
         edge[0].from = k == 0 ? 4 : 1;
         edge[0].to = 0;
@@ -201,7 +202,8 @@ static void test_relabel(void)
     int64_t kept[64], scratch[64], sum;
     int32_t rank_of[8], trial, n, k;
     dpar_why why;
-    CHECK_INT(dpari_exchange_assign(3, cycle, rank_of, scratch, NULL), DPAR_OK); /* E9: nothing moves */
+    CHECK_INT(dpari_exchange_assign(3, cycle, rank_of, scratch, NULL),
+              DPAR_OK); /* E9: nothing moves */
     CHECK(rank_of[1] == 0 && rank_of[2] == 1 && rank_of[0] == 2);
     for (trial = 0; trial < 600; trial++) {
         uint32_t seen = 0;
@@ -432,7 +434,8 @@ static void test_edges(void)
         memset(scratch, 0x7f, sizeof scratch);
         CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, NULL), DPAR_OK);
         CHECK_INT(rounds, 1);
-        CHECK(scratch[0] == INT64_C(0x7f7f7f7f7f7f7f7f) && scratch[5] == scratch[0]); /* 4 of them */
+        CHECK(scratch[0] == INT64_C(0x7f7f7f7f7f7f7f7f) &&
+              scratch[5] == scratch[0]); /* 4 of them */
     }
     kept[8] = -1; /* the last */
     {

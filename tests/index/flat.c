@@ -29,7 +29,8 @@ static void test_flat_parameter(void)
     CHECK(!dpari_flat_piece(&f, start[2], 25, 2, &p) && !dpari_flat_piece(&f, 0, 21, -1, &p));
     CHECK(!dpari_flat_piece(&f, 2, INT64_MAX, 0, &p) && !dpari_flat_piece(&f, -2, 8, 0, &p));
     CHECK(!dpari_flat_piece(&f, 2, -1, 0, &p) && dpari_flat_piece(&f, 2, INT64_MAX - 2, 0, &p));
-    CHECK(!dpari_flat_piece(&f, 2, INT64_MIN, 0, &p) && !dpari_flat_piece(&f, -2, INT64_MIN, 0, &p));
+    CHECK(!dpari_flat_piece(&f, 2, INT64_MIN, 0, &p) &&
+          !dpari_flat_piece(&f, -2, INT64_MIN, 0, &p));
 }
 
 /* Every element of every parameter in exactly one shard, in order. */

@@ -132,8 +132,7 @@ static void test_qkv(void)
         CHECK_INT(dpar_heads_init(&h, 64, 8, 8, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
         CHECK(dpar_heads_rows(&h, 1, DPAR_QKV_BY_GROUP, 128, 0, at));
         CHECK(at[0] == 10 * 128 && at[1] == 20 * 128); /* Llama-3-70B: one group of 8 + 2 heads */
-        CHECK(!dpar_heads_rows(&h, 8, 0, 128, 0, at) &&
-              !dpar_heads_rows(&h, -1, 0, 128, 0, at));
+        CHECK(!dpar_heads_rows(&h, 8, 0, 128, 0, at) && !dpar_heads_rows(&h, -1, 0, 128, 0, at));
         CHECK(!dpar_heads_rows(&h, 0, 0, 0, 0, at));
         CHECK(!dpar_heads_rows(&h, 0, 0, INT64_MAX, 0, at));
     }

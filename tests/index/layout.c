@@ -540,9 +540,9 @@ static void test_same(void)
         p[0] = first, p[1] = second;                                                               \
         p[0].order = turn, p[1].order = -(turn);                                                   \
         for (k = 0; k < 2; k++) {                                                                  \
-            CHECK_INT(dpar_layout_init(&a, &mesh, 2, extent, q, NULL), DPAR_OK);             \
+            CHECK_INT(dpar_layout_init(&a, &mesh, 2, extent, q, NULL), DPAR_OK);                   \
             CHECK_INT(dpar_layout_init(&b, &mesh, rank, of, p, NULL), DPAR_OK);                    \
-            CHECK_INT(k ? dpari_layout_same(&b, &a) : dpari_layout_same(&a, &b), expect);            \
+            CHECK_INT(k ? dpari_layout_same(&b, &a) : dpari_layout_same(&a, &b), expect);          \
         }                                                                                          \
     } while (0)
     q[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2);

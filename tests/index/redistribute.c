@@ -796,8 +796,7 @@ static void test_totals(void)
     for (rank = 1; rank <= 4; rank++) { /* rank takes what rank - 1 has: 6 rows of 7 */
         for (node = 0; node <= 2; node += 2) {
             const int64_t *e = expect[rank - 1];
-            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, node),
-                      DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, node), DPAR_OK);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.kept, 0);
@@ -833,8 +832,7 @@ static void test_node_balance(void)
             CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
             for (rank = 0; rank < 8; rank++) {
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, node),
-                          DPAR_OK);
+                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, node), DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 most = sum.transfers > most ? sum.transfers : most;
                 least = sum.transfers < least ? sum.transfers : least;
@@ -1151,8 +1149,7 @@ static void test_most_copies(void)
             CHECK(dpar_transfers_next(&w, &t));
             CHECK_INT(t.peer, 2 + last / 2);
             CHECK(t.global[0] == x && t.extent[0] == 1);
-            CHECK_INT(dpar_transfers_first(&sender, &from, &to, t.peer, DPAR_SENDS, 0),
-                      DPAR_OK);
+            CHECK_INT(dpar_transfers_first(&sender, &from, &to, t.peer, DPAR_SENDS, 0), DPAR_OK);
             CHECK(dpar_transfers_next(&sender, &s));
             CHECK(s.peer == r && s.global[0] == x && s.extent[0] == 1);
             CHECK(!dpar_transfers_next(&sender, &s));

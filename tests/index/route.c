@@ -300,8 +300,7 @@ static void test_vectors(void)
         from = on(&m, 3, cube, e1[k], NULL);
         to = on(&m, 3, cube, e1[k] + 3, NULL);
         (void)check_route(&from, &to, 1);
-        CHECK_INT(plan(&from, &to, NULL, 1000, steps, STEPS, &count, nodes, NODES, NULL),
-                  DPAR_OK);
+        CHECK_INT(plan(&from, &to, NULL, 1000, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
         for (i = 0, moving = 0; i < count; i++) {
             moving += steps[i].elements > 0;
         }
@@ -316,7 +315,8 @@ static void test_vectors(void)
     CHECK(count == 1 && steps[0].kind == DPAR_STEP_SLICE);
     from = on(&m, 3, cube, ((const int[]){-1, -1, -2}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 512);
-    CHECK_TEXT(dpar_redistribute_step_name(steps[0].kind), count == 1 ? "all-reduce" : "reduce-scatter");
+    CHECK_TEXT(dpar_redistribute_step_name(steps[0].kind),
+               count == 1 ? "all-reduce" : "reduce-scatter");
     CHECK_INT(steps[0].held, count == 1 ? 1024 : 768); /* 512 and 512, or a half of it */
     to = on(&m, 3, cube, ((const int[]){-1, -1, 0}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 256);
@@ -358,16 +358,13 @@ static void test_prices(void)
     dpar_mesh m = mesh_of(2, size);
     dpar_layout from = on(&m, 2, extent, ((const int[]){-2, -2}), NULL);
     dpar_layout to = on(&m, 2, extent, ((const int[]){-1, -1}), NULL);
-    CHECK_INT(plan(&from, &to, dear_outside, 0, steps, STEPS, &count, nodes, NODES, NULL),
-              DPAR_OK);
+    CHECK_INT(plan(&from, &to, dear_outside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     /* reduce-scatter on the cheap axis, the dear one on a quarter, gather: hierarchical */
     CHECK(count >= 3 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 0);
     CHECK(steps[count - 1].kind == DPAR_STEP_ALL_GATHER && steps[count - 1].axis == 0);
-    CHECK_INT(plan(&from, &to, dear_inside, 0, steps, STEPS, &count, nodes, NODES, NULL),
-              DPAR_OK);
+    CHECK_INT(plan(&from, &to, dear_inside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(steps[0].axis == 1 && steps[count - 1].axis == 1);
-    CHECK_INT(plan(&from, &to, NULL, 1000000, steps, STEPS, &count, nodes, NODES, NULL),
-              DPAR_OK);
+    CHECK_INT(plan(&from, &to, NULL, 1000000, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK_INT(count, 2); /* dear steps: two all-reduces */
 }
 

@@ -121,15 +121,12 @@ static void test_exact_and_resume(void)
             for (other = 1; other <= 6; other++) {
                 for (run = 1; run <= 3; run++) {
                     dpar_sampler s, t;
-                    CHECK_INT(init(&s, DPAR_SAMPLES_EXACT, n, ranks, run, 0, NULL),
-                              DPAR_OK);
+                    CHECK_INT(init(&s, DPAR_SAMPLES_EXACT, n, ranks, run, 0, NULL), DPAR_OK);
                     for (k = 0; k <= dpar_sampler_common(&s); k += run) {
                         int seen[MOST] = {0};
                         int64_t done = dpar_sampler_consumed(&s, k), total = 0;
                         CHECK_INT(done, k * ranks);
-                        CHECK_INT(
-                            init(&t, DPAR_SAMPLES_EXACT, n, other, run, done, NULL),
-                            DPAR_OK);
+                        CHECK_INT(init(&t, DPAR_SAMPLES_EXACT, n, other, run, done, NULL), DPAR_OK);
                         for (r = 0; r < ranks; r++) {
                             for (j = 0; j < k; j++) {
                                 seen[dpar_sampler_at(&s, r, j)]++;
@@ -168,8 +165,7 @@ static void test_same_tail(void)
                     dpar_sampler s, t;
                     CHECK_INT(init(&s, rest, n, ranks, run, 0, NULL), DPAR_OK);
                     for (k = 0; k * ranks <= n && k <= dpar_sampler_size(&s, 0); k += run) {
-                        CHECK_INT(init(&t, rest, n, ranks, run,
-                                                    dpar_sampler_consumed(&s, k), NULL),
+                        CHECK_INT(init(&t, rest, n, ranks, run, dpar_sampler_consumed(&s, k), NULL),
                                   DPAR_OK);
                         for (r = 0; r < ranks; r++) {
                             int64_t size = dpar_sampler_size(&s, r);
@@ -433,8 +429,7 @@ static void test_refusals(void)
     CHECK_INT(init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
     /* the largest of all */
-    CHECK_INT(init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL),
-              DPAR_OK);
+    CHECK_INT(init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL), DPAR_OK);
     CHECK(dpar_sampler_at(&s, INT32_MAX - 1, dpar_sampler_size(&s, INT32_MAX - 1) - 1) >= 0);
 }
 

@@ -388,8 +388,7 @@ static void test_extremes(void)
             dpar_split s;
             j = i / 4 % 4;
             k = i / 16;
-            CHECK_INT(dpar_split_init(&s, rule, count[i % 4], parts[j], block[k], NULL),
-                      DPAR_OK);
+            CHECK_INT(dpar_split_init(&s, rule, count[i % 4], parts[j], block[k], NULL), DPAR_OK);
             for (t = 0; t < 40; t++) {
                 int64_t local, run, back, at;
                 int32_t part;
@@ -410,8 +409,7 @@ static void test_extremes(void)
     }
 }
 
-static void refuse(int rule, int64_t n, int32_t p, int64_t block, int status,
-                   const char *text)
+static void refuse(int rule, int64_t n, int32_t p, int64_t block, int status, const char *text)
 {
     dpar_split s, before;
     dpar_why why;

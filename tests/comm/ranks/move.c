@@ -522,7 +522,6 @@ static void test_box_errors(void)
 
 /* ---- redistributions ------------------------------------------------------------------------- */
 
-
 static dpar_mesh random_mesh(int32_t axes, int ranks)
 {
     int32_t size[4], i, left = ranks;
