@@ -20,6 +20,7 @@
 #if defined(__CUDACC__)
 #pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
 #endif
+#include "dpar_cost.h"
 #include "dpar_train.h"
 #include "dpar_cuda.h"
 
