@@ -33,7 +33,7 @@
  *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);
- *                           dpar_ddp_finish(ddp);
+ *                           dpar_ddp_end(ddp);
  *     dpar_spatial.h    Networks on grids: convolution, pooling, norms, window attention over blocks.
  *                           dpar_spatial_init(memory, bytes, world, &layer, &plan, &why);
  *                           dpar_spatial_forward(plan, &call);
@@ -206,8 +206,7 @@ enum {
     DPAR_CALLS
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for other numbers. Static text.
- */
+/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for others. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 
 /* ==== base/box.h ==== */
