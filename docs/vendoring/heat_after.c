@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* heat - diffusion on a plate that is a ring in x, 9-point stencil, over MPI. After: dpar
  * exchanges. */
+#include "dpar_halo.h"
 #include "dpar_mpi.h"
 #include <stdint.h>
 #include <stdio.h>

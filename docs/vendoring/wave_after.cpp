@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT-0
 // wave - the wave equation in a box, fourth order in space (13 points, halo of 2), periodic in
 // x and y, over MPI. After: dpar exchanges.
+#include "dpar_halo.h"
 #include "dpar_mpi.h"
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Block {
 class Exchange {
     Block &b;
     dpar_halo halo = {};
-    dpar_halo_field field = {}; // type: DPAR_F64 is 0
+    dpar_halo_field field = {};
     dpar_halo_exchange *plan = nullptr;
 
 public:
